@@ -169,7 +169,7 @@ impl Hierarchies {
         self.v2.as_ref().map(|root| below(root, path))
     }
 
-    /// The existing v2 cgroup of a path, to fork a child directly into it. The child calls `join_v1` for the others.
+    /// The existing v2 cgroup of a path, to fork a child directly into it. The child calls `join_v1` for the v1 hierarchies.
     pub fn entry(&self, path: &str) -> Result<Option<OwnedFd>> {
         let Some(root) = &self.v2 else { return Ok(None) };
         let directory = below(root, path);

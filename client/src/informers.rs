@@ -39,7 +39,7 @@ impl Informers {
         self
     }
 
-    /// The informer of a selection; it is started with the others, or at once if they run.
+    /// The informer of a selection; it is started with the other informers, or at once if they run.
     pub fn informer(&self, selection: Selection) -> Arc<Informer> {
         let mut known = self.known();
         if let Some((informer, _)) = known.informers.iter().find(|(informer, _)| informer.selection() == selection) {

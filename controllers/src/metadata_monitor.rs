@@ -25,7 +25,7 @@ const SOURCES: [Resource; 2] = [
 const IGNORED: [&str; 2] = ["", "events.k8s.io"];
 /// Discovery may lag behind a definition: it is read again after these delays.
 const LATER: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(30)];
-/// A resource that cannot be listed must not block the others forever.
+/// A resource that cannot be listed must not block other resources forever.
 const LONGEST_SYNC: Duration = Duration::from_secs(30);
 
 /// Receives every object. Implementations must not block.

@@ -96,7 +96,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     Ok(run(environment, CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen))))
 }
 
-/// Starts the controllers that belong to an API server, wherever the others run. The environment acts as the server.
+/// Starts the controllers that belong to an API server, wherever other controllers run. The environment acts as the server.
 pub fn start_of_server(environment: Environment) -> Running {
     run(environment, OF_SERVER.iter())
 }

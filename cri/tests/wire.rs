@@ -6,9 +6,9 @@ use cri::{Code, ImageService, RuntimeService};
 use prost::Message;
 use tokio_stream::StreamExt;
 
-/// A server whose runtime is a client again, of a socket where nobody listens.
+/// A server whose runtime is a client again, of a socket without a listener.
 async fn relay(directory: &std::path::Path) -> std::path::PathBuf {
-    let (runtime, images) = cri::connect(&directory.join("nobody.sock"));
+    let (runtime, images) = cri::connect(&directory.join("missing.sock"));
     let socket = directory.join("relay.sock");
     let listener = tokio::net::UnixListener::bind(&socket).expect("a socket");
     tokio::spawn(cri::serve(listener, Arc::new(runtime), Arc::new(images)));
@@ -19,15 +19,15 @@ async fn relay(directory: &std::path::Path) -> std::path::PathBuf {
 async fn an_error_keeps_its_code_over_the_wire() {
     let directory = tempfile::tempdir().expect("a directory");
     let (runtime, images) = cri::connect(&relay(directory.path()).await);
-    let version = runtime.version(cri::VersionRequest::default()).await.expect_err("nobody listens");
+    let version = runtime.version(cri::VersionRequest::default()).await.expect_err("no listener");
     assert_eq!(version.code(), Code::Unavailable, "{version}");
-    let list = images.list_images(cri::ListImagesRequest::default()).await.expect_err("nobody listens");
+    let list = images.list_images(cri::ListImagesRequest::default()).await.expect_err("no listener");
     assert_eq!(list.code(), Code::Unavailable, "{list}");
     let mut events = match runtime.get_container_events(cri::GetEventsRequest {}).await {
         Ok(events) => events,
         Err(error) => return assert_eq!(error.code(), Code::Unavailable, "{error}"),
     };
-    let first = events.next().await.expect("an answer").expect_err("nobody listens");
+    let first = events.next().await.expect("an answer").expect_err("no listener");
     assert_eq!(first.code(), Code::Unavailable, "{first}");
 }
 

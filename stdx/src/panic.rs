@@ -1,4 +1,4 @@
-//! Functions and futures whose panic becomes an error, so that one failed task does not end the others.
+//! Functions and futures whose panic becomes an error, so that one failed task does not end other tasks.
 
 use std::any::Any;
 use std::fmt;

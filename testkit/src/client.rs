@@ -45,13 +45,13 @@ impl Reply {
 }
 
 impl Client {
-    pub fn new(address: SocketAddr, authority: &Pair, user: &Pair) -> Client {
-        Client::as_user(address, authority, Some(user))
+    pub fn new(address: SocketAddr, ca: &Pair, user: &Pair) -> Client {
+        Client::as_user(address, ca, Some(user))
     }
 
     /// With a certificate or without one.
-    pub fn as_user(address: SocketAddr, authority: &Pair, user: Option<&Pair>) -> Client {
-        Client { address, tls: Arc::new(tls(authority, user)) }
+    pub fn as_user(address: SocketAddr, ca: &Pair, user: Option<&Pair>) -> Client {
+        Client { address, tls: Arc::new(tls(ca, user)) }
     }
 
     /// A connection that stays open for several requests.
@@ -194,10 +194,10 @@ impl Connection {
     }
 }
 
-/// Trusts an authority, and shows a certificate where there is one.
-pub fn tls(authority: &Pair, user: Option<&Pair>) -> ClientConfig {
+/// Trusts a CA, and shows a certificate where there is one.
+pub fn tls(ca: &Pair, user: Option<&Pair>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(authority.certificate.as_bytes()) {
+    for certificate in CertificateDer::pem_slice_iter(ca.certificate.as_bytes()) {
         roots.add(certificate.expect("a certificate")).expect("a CA bundle");
     }
     let builder = ClientConfig::builder_with_provider(server::tls::provider())

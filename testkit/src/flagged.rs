@@ -1,4 +1,4 @@
-//! `kube-apiserver` in this process, told by flags as people tell it.
+//! `kube-apiserver` in this process, configured by flags as users do.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -27,16 +27,16 @@ impl Flagged {
     }
 
     /// A client without a certificate.
-    pub fn nobody(&self) -> Client {
-        let authority = self.pki.read("ca").expect("a CA bundle").expect("a CA bundle");
-        Client::as_user(self.running.address, &authority, None)
+    pub fn anonymous(&self) -> Client {
+        let ca = self.pki.read("ca").expect("a CA bundle").expect("a CA bundle");
+        Client::as_user(self.running.address, &ca, None)
     }
 
     /// The administrator of the data directory.
     pub fn admin(&self) -> Client {
-        let authority = self.pki.read("ca").expect("a CA bundle").expect("a CA bundle");
+        let ca = self.pki.read("ca").expect("a CA bundle").expect("a CA bundle");
         let admin = self.pki.read("admin").expect("a certificate").expect("a certificate");
-        Client::as_user(self.running.address, &authority, Some(&admin))
+        Client::as_user(self.running.address, &ca, Some(&admin))
     }
 
     pub async fn stop(self) {

@@ -1,4 +1,4 @@
-//! A webhook server of a test's own, over TLS with an authority of its own.
+//! A webhook server of a test's own, over TLS with a CA of its own.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub enum Said {
 
 pub struct Hook {
     pub address: SocketAddr,
-    /// The authority, in base64, as `caBundle` has it.
+    /// The CA, in base64, as `caBundle` has it.
     pub ca_bundle: String,
     asked: Arc<Mutex<Vec<(String, Tree)>>>,
     authorizations: Arc<Mutex<Vec<String>>>,
@@ -32,16 +32,16 @@ impl Hook {
     pub async fn start(names: &[&str], handler: impl Fn(&str, &Tree) -> Said + Send + Sync + 'static) -> Hook {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let pki = Pki::open(dir.path().join("pki")).expect("a directory");
-        let authority = pki.authority("ca", "hook").expect("a CA bundle");
+        let ca = pki.ensure_ca("ca", "hook").expect("a CA bundle");
         let subject = Subject {
             file: "hook".to_string(),
-            authority: "ca",
+            ca: "ca",
             common_name: "hook".to_string(),
             organization: String::new(),
             names: names.iter().map(ToString::to_string).collect(),
             addresses: vec![IpAddr::from([127, 0, 0, 1])],
         };
-        let pair = pki.issue(&authority, &subject).expect("a certificate");
+        let pair = pki.issue(&ca, &subject).expect("a certificate");
         let asked = Arc::new(Mutex::new(Vec::new()));
         let questions = asked.clone();
         let authorizations = Arc::new(Mutex::new(Vec::new()));
@@ -60,7 +60,7 @@ impl Hook {
             }
         });
         let https = https.await;
-        let ca_bundle = api::base64::encode(authority.certificate.as_bytes());
+        let ca_bundle = api::base64::encode(ca.certificate.as_bytes());
         Hook { address: https.address, ca_bundle, asked, authorizations, _https: https, _dir: dir }
     }
 

@@ -111,8 +111,8 @@ impl Cluster {
 
     /// A client with another certificate, or with none.
     pub fn client_as(&self, user: Option<&Pair>) -> Client {
-        let authority = self.pki().read("ca").expect("a CA bundle").expect("a CA bundle");
-        Client::as_user(self.address(), &authority, user)
+        let ca = self.pki().read("ca").expect("a CA bundle").expect("a CA bundle");
+        Client::as_user(self.address(), &ca, user)
     }
 
     /// Where the server keeps its files.
@@ -188,7 +188,7 @@ async fn try_boot(
     };
     change(&mut plan, &own.pki);
     let running = Box::pin(start(plan, &|_| {})).await?;
-    let (authority, admin) = current.admin.expect("an administrator");
-    let client = Client::new(running.address, &authority, &admin);
+    let (ca, admin) = current.admin.expect("an administrator");
+    let client = Client::new(running.address, &ca, &admin);
     Ok((running, client))
 }

@@ -79,5 +79,5 @@ async fn repeated_events_wait_for_the_first() {
     let methods: Vec<&Method> = seen.iter().map(|(method, ..)| method).collect();
     assert_eq!(methods, [Method::POST, Method::POST, Method::PATCH, Method::PATCH]);
     assert_eq!(seen[0].1, seen[1].1, "the first two go together");
-    assert!(seen[2].1 >= seen[1].2 && seen[3].1 >= seen[2].2, "the others one by one");
+    assert!(seen[2].1 >= seen[1].2 && seen[3].1 >= seen[2].2, "later ones one by one");
 }

@@ -43,14 +43,14 @@ pub async fn run(mut flags: Flags) -> Result<Running> {
     let plan = Plan { lock, ..plan(&flags, own.as_ref(), &current, serving.clone())? };
     let running = Box::pin(control_plane::start(plan, &|step| tracing::info!(step, "starting"))).await?;
     let kubeconfig = flags.data_dir.as_ref().filter(|_| is_first).map(|dir| (dir.join("kubeconfig"), running.address));
-    if let (Some((path, address)), Some((authority, admin))) = (&kubeconfig, &current.admin) {
-        write_kubeconfig(path, *address, authority, admin)?;
+    if let (Some((path, address)), Some((ca, admin))) = (&kubeconfig, &current.admin) {
+        write_kubeconfig(path, *address, ca, admin)?;
         if flags.kubelet_client_certificate.is_none() {
             addons::grant_kubelet_access(&running.server).await?;
         }
         // Joining machines trust this CA, which must have signed our certificate.
         if flags.tls_cert_file.is_none() {
-            addons::create_join_objects(&running.server, &address::joined_at(*address), &authority.certificate).await?;
+            addons::create_join_objects(&running.server, &address::joined_at(*address), &ca.certificate).await?;
         }
     }
     let keeper = Keeper { watched: watched(&flags, own.as_ref()), load, current, serving, kubeconfig };
@@ -112,7 +112,7 @@ pub(crate) fn loader(flags: &Flags, own: Option<ClusterPki>) -> Load {
     let serving = flags.tls_cert_file.clone().zip(flags.tls_private_key_file.clone());
     let (clients, proxies) = (flags.client_ca_file.clone(), flags.authentication.proxy_ca_file.clone());
     let kubelets = flags.kubelet_client_certificate.clone().zip(flags.kubelet_client_key.clone());
-    let kubelet_authority = flags.kubelet_certificate_authority.clone();
+    let kubelet_ca = flags.kubelet_certificate_authority.clone();
     Box::new(move || {
         let mut loaded = own.as_ref().map(ClusterPki::load).transpose()?.unwrap_or_default();
         if let Some((certificate, key)) = &serving {
@@ -126,7 +126,7 @@ pub(crate) fn loader(flags: &Flags, own: Option<ClusterPki>) -> Load {
         if let Some((certificate, key)) = &kubelets {
             loaded.kubelet_client = Some(Pair::read(certificate, key)?);
         }
-        loaded.kubelet_authority = kubelet_authority.as_ref().map(read).transpose()?;
+        loaded.kubelet_ca = kubelet_ca.as_ref().map(read).transpose()?;
         Ok(loaded)
     })
 }

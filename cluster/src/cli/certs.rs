@@ -33,22 +33,22 @@ pub fn list(data_dir: &Path) -> Result<String> {
 pub fn rotate(data_dir: &Path, names: &[String], all: bool) -> Result<Vec<String>> {
     let pki = open(data_dir)?;
     let entries = entries(&pki)?;
-    let is_authority = |entry: &&Entry| CAS.iter().any(|(file, _)| *file == entry.file);
+    let is_ca = |entry: &&Entry| CAS.iter().any(|(file, _)| *file == entry.file);
     if let Some(name) = names.iter().find(|name| !entries.iter().any(|entry| entry.file == **name)) {
         return Err(Error::Flags(vec![format!("there is no certificate {name:?} in {}", pki.dir().display())]));
     }
     let named = |entry: &&Entry| names.contains(&entry.file);
     let mut made = Vec::new();
-    for entry in entries.iter().filter(is_authority).filter(named) {
-        pki.new_authority(&entry.file, &entry.description.common_name, &entry.pair.certificate)?;
+    for entry in entries.iter().filter(is_ca).filter(named) {
+        pki.new_ca(&entry.file, &entry.description.common_name, &entry.pair.certificate)?;
         made.push(entry.file.clone());
     }
-    for entry in entries.iter().filter(|entry| !is_authority(entry)) {
+    for entry in entries.iter().filter(|entry| !is_ca(entry)) {
         let subject = subject(entry);
         // Everything that a rotated CA has signed is rotated with it.
-        if all || named(&entry) || made.iter().any(|file| file == subject.authority) {
-            let authority = pki.read(subject.authority)?.unwrap_or_default();
-            pki.issue(&authority, &subject)?;
+        if all || named(&entry) || made.iter().any(|file| file == subject.ca) {
+            let ca = pki.read(subject.ca)?.unwrap_or_default();
+            pki.issue(&ca, &subject)?;
             made.push(entry.file.clone());
         }
     }
@@ -87,7 +87,7 @@ fn subject(entry: &Entry) -> Subject {
     let by_issuer = CAS.iter().find(|(_, name)| *name == description.issuer);
     Subject {
         file: entry.file.clone(),
-        authority: by_issuer.map_or("ca", |(file, _)| *file),
+        ca: by_issuer.map_or("ca", |(file, _)| *file),
         common_name: description.common_name.clone(),
         organization: description.organization.clone(),
         names: description.names.clone(),

@@ -51,7 +51,7 @@ fn in_cluster_text(host: &str, port: &str) -> String {
 /// The same without a certificate of our own.
 fn without_certificate(tls: &ClientConfig) -> ClientConfig {
     let mut tls = tls.clone();
-    tls.client_auth_cert_resolver = Arc::new(Nobody);
+    tls.client_auth_cert_resolver = Arc::new(NoClientCert);
     tls
 }
 
@@ -149,9 +149,9 @@ pub(crate) fn find_kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
 
 /// Shows no certificate: it would count before any token.
 #[derive(Debug)]
-struct Nobody;
+struct NoClientCert;
 
-impl ResolvesClientCert for Nobody {
+impl ResolvesClientCert for NoClientCert {
     fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         None
     }

@@ -27,8 +27,8 @@ const SERVING_APPROVER: &str = "tiphys:kubelet-serving-approver";
 const PROVISIONER: &str = "local-path-provisioner";
 
 /// Creates missing objects; objects that a user has changed stay. Joining machines use `url` and trust the CA
-/// `authority`.
-pub async fn create(server: &Arc<Server>, chosen: &[String], url: &str, authority: &str) -> Result<()> {
+/// `ca`.
+pub async fn create(server: &Arc<Server>, chosen: &[String], url: &str, ca: &str) -> Result<()> {
     let client = in_process::administrator(server);
     if controllers::runs(PROVISIONER, chosen) {
         ensure(&client, CLASSES, "", &controllers::default_class()).await?;
@@ -38,7 +38,7 @@ pub async fn create(server: &Arc<Server>, chosen: &[String], url: &str, authorit
     ensure(&client, ROLES, "", &serving_approver_role()).await?;
     ensure(&client, BINDINGS, "", &serving_approver_binding()).await?;
     grant_kubelet_access(server).await?;
-    create_join_objects(server, url, authority).await
+    create_join_objects(server, url, ca).await
 }
 
 /// The DNS that the nodes of a cluster serve.
@@ -122,23 +122,23 @@ pub(crate) async fn grant_kubelet_access(server: &Arc<Server>) -> Result<()> {
     ensure(&in_process::administrator(server), BINDINGS, "", &kubelet_api_admin()).await
 }
 
-/// Creates the objects for machines that join at `url` and trust the CA `authority`.
-pub(crate) async fn create_join_objects(server: &Arc<Server>, url: &str, authority: &str) -> Result<()> {
+/// Creates the objects for machines that join at `url` and trust the CA `ca`.
+pub(crate) async fn create_join_objects(server: &Arc<Server>, url: &str, ca: &str) -> Result<()> {
     let client = in_process::administrator(server);
-    for (resource, namespace, object) in join_objects::objects(url, authority) {
+    for (resource, namespace, object) in join_objects::objects(url, ca) {
         ensure(&client, resource, namespace, &object).await?;
     }
-    refresh_cluster_info(&client, url, authority).await
+    refresh_cluster_info(&client, url, ca).await
 }
 
 /// What an earlier start published under an address that other machines do not reach, or with another CA, is replaced.
-async fn refresh_cluster_info(client: &Client, url: &str, authority: &str) -> Result<()> {
+async fn refresh_cluster_info(client: &Client, url: &str, ca: &str) -> Result<()> {
     let failed = |error: client::Error| Error::Bootstrap(error.to_string());
     let mut found = client.get(MAPS, PUBLIC, join_objects::INFO).await.map_err(failed)?;
-    let wanted = join_objects::public_kubeconfig(url, authority);
+    let wanted = join_objects::public_kubeconfig(url, ca);
     let published = api::yaml::decode(found.map("data").str("kubeconfig").as_bytes()).unwrap_or_default();
     let cluster = published.list("clusters").first().map(|one| one.at("cluster").clone()).unwrap_or_default();
-    let is_ours = cluster.str("certificate-authority-data") == api::base64::encode(authority.as_bytes());
+    let is_ours = cluster.str("certificate-authority-data") == api::base64::encode(ca.as_bytes());
     if is_ours && (cluster.str("server") == url || !is_loopback(cluster.str("server"))) {
         return Ok(());
     }

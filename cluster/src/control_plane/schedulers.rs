@@ -109,7 +109,7 @@ fn told(answer: &Answer) -> Result<Tree, ExplainError> {
 }
 
 /// The error if no scheduler of this name runs.
-fn nobody(name: &str) -> ExplainError {
+fn no_scheduler(name: &str) -> ExplainError {
     ExplainError::Unavailable(format!(
         "no scheduler named {name:?} is running, so the pod stays pending: start one, or change \
          spec.schedulerName of the pod; the scheduler of `tiphys up` is \"default-scheduler\""
@@ -127,7 +127,7 @@ impl Explains for Schedulers {
             if let Some(local) = self.local.as_ref().filter(|local| local.is_for(scheduler)) {
                 return Ok(local.why(namespace, name));
             }
-            let leader = self.leader(scheduler).ok_or_else(|| nobody(scheduler))?;
+            let leader = self.leader(scheduler).ok_or_else(|| no_scheduler(scheduler))?;
             let path = format!("{ROOT}{namespace}/{name}");
             let answer = self.ask(&leader, user, (Method::GET, path, Vec::new())).await;
             let answer = answer.map_err(ExplainError::Unavailable)?;
@@ -141,7 +141,7 @@ impl Explains for Schedulers {
             if let Some(local) = self.local.as_ref().filter(|local| local.is_for(scheduler)) {
                 return local.what_if(&pod).map_err(|error| ExplainError::InvalidPod(error.to_string()));
             }
-            let leader = self.leader(scheduler).ok_or_else(|| nobody(scheduler))?;
+            let leader = self.leader(scheduler).ok_or_else(|| no_scheduler(scheduler))?;
             let path = format!("{ROOT}{}", pod.str("metadata.namespace"));
             let answer = self.ask(&leader, user, (Method::POST, path, api::json::encode(&pod, None))).await;
             let answer = answer.map_err(ExplainError::Unavailable)?;

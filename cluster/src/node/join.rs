@@ -89,11 +89,11 @@ pub fn lock(arguments: &Arguments) -> Result<Lock> {
 pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     let dir = identity::open_data_dir(&arguments.data_dir)?;
     let (kubeconfig, bootstrap) = (dir.join("kubelet.conf"), dir.join("bootstrap-kubelet.conf"));
-    let authority = dir.join("pki/ca.crt");
+    let ca = dir.join("pki/ca.crt");
     if !arguments.token.is_empty() {
         let pem = discover(&arguments.server, &arguments.token, &arguments.discovery_token_ca_cert_hash).await?;
         std::fs::create_dir_all(dir.join("pki")).map_err(Error::file(&dir))?;
-        write_private(&authority, &pem)?;
+        write_private(&ca, &pem)?;
         let text = api::yaml::encode(&bootstrap_config(&arguments.server, &pem, &arguments.token));
         write_private(&bootstrap, &String::from_utf8_lossy(&text))?;
     } else if !kubeconfig.exists() {
@@ -103,7 +103,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     flags.kubeconfig = Some(kubeconfig);
     flags.bootstrap_kubeconfig = bootstrap.exists().then_some(bootstrap);
     let mut settings = super::settings::read(&flags)?;
-    settings.config.serving.client_ca_file = Some(authority).filter(|file| file.exists());
+    settings.config.serving.client_ca_file = Some(ca).filter(|file| file.exists());
     settings.config.certificates.rotate = true;
     // The API server of `up` verifies and signs serving certificates of kubelets; others get a self-signed one.
     settings.config.certificates.server_bootstrap |= settings.config.certificates.tls_cert_file.is_none();
@@ -155,8 +155,8 @@ fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
     flags::parse(&words)
 }
 
-pub fn bootstrap_config(server: &str, authority: &str, token: &str) -> Tree {
-    let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(authority.as_bytes()) };
+pub fn bootstrap_config(server: &str, ca: &str, token: &str) -> Tree {
+    let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(ca.as_bytes()) };
     let context = tree! { "cluster" => "tiphys", "user" => "tls-bootstrap-token-user" };
     tree! {
         "apiVersion" => "v1",
@@ -368,7 +368,7 @@ mod tests {
     fn trusts_only_the_pinned_cluster() {
         let dir = tempfile::tempdir().expect("a directory");
         let pki = Pki::open(dir.path().join("pki")).expect("a directory");
-        let (ours, theirs) = (pki.authority("ca", "a").expect("one"), pki.authority("other", "b").expect("one"));
+        let (ours, theirs) = (pki.ensure_ca("ca", "a").expect("one"), pki.ensure_ca("other", "b").expect("one"));
         let (ours, theirs) = (ours.certificate, theirs.certificate);
         let hash = fingerprints(&ours).expect("a fingerprint").remove(0);
         assert!(hash.starts_with("sha256:") && hash.len() == 7 + 64, "{hash}");
@@ -397,7 +397,7 @@ mod tests {
     fn join_command_has_a_reachable_address() {
         let dir = tempfile::tempdir().expect("a directory");
         let pki = Pki::open(dir.path().join("pki")).expect("a directory");
-        let ca = pki.authority("ca", "a").expect("a CA").certificate;
+        let ca = pki.ensure_ca("ca", "a").expect("a CA").certificate;
         let hash = fingerprints(&ca).expect("a fingerprint").remove(0);
         let file = dir.path().join("kubeconfig");
         let check = |own: &str, public: &str, want: std::result::Result<&str, &str>| {

@@ -27,13 +27,13 @@ const GRANTS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Each object with its resource and namespace. `server` is the URL for joining machines, `authority` the CA
+/// Each object with its resource and namespace. `server` is the URL for joining machines, `ca` the CA
 /// certificate in PEM.
-pub fn objects(server: &str, authority: &str) -> Vec<(Resource, &'static str, Tree)> {
+pub fn objects(server: &str, ca: &str) -> Vec<(Resource, &'static str, Tree)> {
     let mut objects: Vec<_> = GRANTS.iter().map(|grant| (BINDINGS, "", binding(grant))).collect();
     objects.push((ROLES, PUBLIC, role()));
     objects.push((ROLE_BINDINGS, PUBLIC, role_binding()));
-    objects.push((MAPS, PUBLIC, info(server, authority)));
+    objects.push((MAPS, PUBLIC, info(server, ca)));
     objects
 }
 
@@ -77,8 +77,8 @@ fn role_binding() -> Tree {
 }
 
 /// The public kubeconfig: the URL of the cluster and its CA certificate.
-pub(crate) fn public_kubeconfig(server: &str, authority: &str) -> String {
-    let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(authority.as_bytes()) };
+pub(crate) fn public_kubeconfig(server: &str, ca: &str) -> String {
+    let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(ca.as_bytes()) };
     let config = tree! {
         "apiVersion" => "v1",
         "kind" => "Config",
@@ -91,8 +91,8 @@ pub(crate) fn public_kubeconfig(server: &str, authority: &str) -> String {
     String::from_utf8_lossy(&api::yaml::encode(&config)).into_owned()
 }
 
-fn info(server: &str, authority: &str) -> Tree {
-    let text = public_kubeconfig(server, authority);
+fn info(server: &str, ca: &str) -> Tree {
+    let text = public_kubeconfig(server, ca);
     tree! {
         "apiVersion" => "v1",
         "kind" => "ConfigMap",

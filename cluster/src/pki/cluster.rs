@@ -57,16 +57,16 @@ impl ClusterPki {
     /// Those that are there, and new ones for what is missing or due.
     pub fn load(&self) -> Result<Credentials> {
         let made = subjects::ensure(&self.pki, &self.subjects)?;
-        let [authority, proxies, kubelets] = made.authorities.as_slice() else { return Ok(Credentials::default()) };
+        let [ca, proxies, kubelets] = made.cas.as_slice() else { return Ok(Credentials::default()) };
         let files = subjects::CAS.iter().map(|(file, _)| *file);
         let files = files.chain(self.subjects.iter().map(|subject| subject.file.as_str()));
         Ok(Credentials {
             serving: made.leaf(SERVING),
-            clients: Some(authority.certificate.clone()),
+            clients: Some(ca.certificate.clone()),
             proxies: Some(proxies.certificate.clone()),
             kubelet_client: Some(made.leaf(KUBELET_CLIENT)),
-            kubelet_authority: self.kubelet_cas.as_ref().map(|more| format!("{}{more}", kubelets.certificate)),
-            admin: Some((authority.clone(), made.leaf(ADMIN))),
+            kubelet_ca: self.kubelet_cas.as_ref().map(|more| format!("{}{more}", kubelets.certificate)),
+            admin: Some((ca.clone(), made.leaf(ADMIN))),
             renewal: files.filter_map(|file| self.pki.renewal_of(file)).min(),
         })
     }
@@ -86,14 +86,14 @@ impl ClusterPki {
 
     /// What controllers publish and sign with.
     pub fn controller_options(&self, config: &server::Config) -> Result<Arc<controllers::Options>> {
-        let (authority, _) = subjects::CAS[0];
-        let authority = self.pki.read(authority)?.unwrap_or_default();
-        let signer = controllers::Signer { certificate: authority.certificate.clone(), key: authority.key };
+        let (ca, _) = subjects::CAS[0];
+        let ca = self.pki.read(ca)?.unwrap_or_default();
+        let signer = controllers::Signer { certificate: ca.certificate.clone(), key: ca.key };
         let kubelets = self.pki.read(subjects::KUBELET_SERVING_CA)?.unwrap_or_default();
         let kubelets = controllers::Signer { certificate: kubelets.certificate, key: kubelets.key };
         let ranges = config.service_cidrs.iter().map(|(network, bits)| format!("{network}/{bits}"));
         Ok(Arc::new(controllers::Options {
-            root_ca: authority.certificate,
+            root_ca: ca.certificate,
             cluster_signing: controllers::Signers {
                 kubelet_serving: Some(kubelets),
                 ..controllers::Signers::all(signer)

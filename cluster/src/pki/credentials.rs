@@ -21,12 +21,12 @@ use client::files::Files;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     pub serving: Pair,
-    /// Authorities in PEM: of clients, and of proxies that speak for them.
+    /// CAs in PEM: of clients, and of proxies that speak for them.
     pub clients: Option<String>,
     pub proxies: Option<String>,
     /// The client certificate for kubelets, and the CA bundle for theirs; None if they are not verified.
     pub kubelet_client: Option<Pair>,
-    pub kubelet_authority: Option<String>,
+    pub kubelet_ca: Option<String>,
     /// The CA and the certificate of the administrator's kubeconfig.
     pub admin: Option<(Pair, Pair)>,
     /// When a certificate is due for renewal.
@@ -93,7 +93,7 @@ impl Keeper {
             tracing::info!("serving certificate reloaded");
         }
         let of_kubelets =
-            |credentials: &Credentials| (credentials.kubelet_client.clone(), credentials.kubelet_authority.clone());
+            |credentials: &Credentials| (credentials.kubelet_client.clone(), credentials.kubelet_ca.clone());
         if let Some(kubelets) = &server.config.kubelets
             && of_kubelets(&loaded) != of_kubelets(&self.current)
         {
@@ -104,10 +104,10 @@ impl Keeper {
         let proxies = server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.cas);
         exchange(server.registry.authentication.config.clients.as_ref(), loaded.clients.as_deref())?;
         exchange(proxies, loaded.proxies.as_deref())?;
-        if let (Some((path, address)), Some((authority, admin))) = (&self.kubeconfig, &loaded.admin)
+        if let (Some((path, address)), Some((ca, admin))) = (&self.kubeconfig, &loaded.admin)
             && loaded.admin != self.current.admin
         {
-            write_kubeconfig(path, *address, authority, admin)?;
+            write_kubeconfig(path, *address, ca, admin)?;
         }
         self.current = loaded;
         Ok(())
@@ -125,8 +125,8 @@ fn kubelet_access(credentials: &Credentials) -> Result<(Trust, Option<Identity>)
         let path = PathBuf::from(what);
         move |why: String| Error::Pem { path, source: why.into() }
     };
-    let authority = credentials.kubelet_authority.as_ref().map(|pem| Trust::pem(pem.as_bytes()));
-    let trust = authority.transpose().map_err(bad("the CA bundle of kubelets"))?.unwrap_or(Trust::Anybody);
+    let ca = credentials.kubelet_ca.as_ref().map(|pem| Trust::pem(pem.as_bytes()));
+    let trust = ca.transpose().map_err(bad("the CA bundle of kubelets"))?.unwrap_or(Trust::Anybody);
     let client = credentials.kubelet_client.as_ref();
     let identity = client.map(|pair| Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()));
     Ok((trust, identity.transpose().map_err(bad("the kubelet client certificate"))?))

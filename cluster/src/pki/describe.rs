@@ -30,7 +30,7 @@ pub struct Description {
     pub names: Vec<String>,
     pub addresses: Vec<IpAddr>,
     pub not_after: SystemTime,
-    pub is_authority: bool,
+    pub is_ca: bool,
     /// Key identifiers of the subject and of the issuer.
     own_key: Vec<u8>,
     signed_by: Vec<u8>,
@@ -51,7 +51,7 @@ pub fn describe(certificate: &CertificateDer<'_>) -> Result<Description, Describ
         names: Vec::new(),
         addresses: Vec::new(),
         not_after: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
-        is_authority: certificate.is_ca(),
+        is_ca: certificate.is_ca(),
         own_key: Vec::new(),
         signed_by: Vec::new(),
     };
@@ -78,13 +78,13 @@ impl Description {
     }
 
     /// Whether it was issued for the subject by this CA.
-    pub fn fits(&self, subject: &Subject, authority: &Description) -> bool {
+    pub fn fits(&self, subject: &Subject, ca: &Description) -> bool {
         self.common_name == subject.common_name
             && self.organization == subject.organization
             && self.names == subject.names
             && self.addresses == subject.addresses
             && !self.signed_by.is_empty()
-            && self.signed_by == authority.own_key
+            && self.signed_by == ca.own_key
     }
 
     /// Names and addresses, for people.

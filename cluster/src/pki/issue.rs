@@ -19,19 +19,19 @@ pub(super) fn key() -> Result<(String, String)> {
 }
 
 /// A certificate that signs others, and its key.
-pub(super) fn authority(common_name: &str, validity: Validity) -> Result<(String, String)> {
+pub(super) fn create_ca(common_name: &str, validity: Validity) -> Result<(String, String)> {
     let key = KeyPair::generate()?;
-    let certificate = authority_params(common_name, validity)?.self_signed(&key)?;
+    let certificate = ca_params(common_name, validity)?.self_signed(&key)?;
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
 /// A new certificate for the key of a CA.
-pub(crate) fn renewed_authority(pair: &Pair, common_name: &str, validity: Validity) -> Result<String> {
+pub(crate) fn renewed_ca(pair: &Pair, common_name: &str, validity: Validity) -> Result<String> {
     let key = KeyPair::from_pem(&pair.key)?;
-    Ok(authority_params(common_name, validity)?.self_signed(&key)?.pem())
+    Ok(ca_params(common_name, validity)?.self_signed(&key)?.pem())
 }
 
-fn authority_params(common_name: &str, validity: Validity) -> Result<CertificateParams> {
+fn ca_params(common_name: &str, validity: Validity) -> Result<CertificateParams> {
     let mut params = params(common_name, "", validity)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
@@ -39,8 +39,8 @@ fn authority_params(common_name: &str, validity: Validity) -> Result<Certificate
 }
 
 /// A certificate with a new key.
-pub(super) fn leaf(authority: &Pair, subject: &Subject, validity: Validity) -> Result<(String, String)> {
-    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
+pub(super) fn leaf(ca: &Pair, subject: &Subject, validity: Validity) -> Result<(String, String)> {
+    let issuer = Issuer::from_ca_cert_pem(&ca.certificate, KeyPair::from_pem(&ca.key)?)?;
     let key = KeyPair::generate()?;
     let mut params = params(&subject.common_name, &subject.organization, validity)?;
     params.use_authority_key_identifier_extension = true;

@@ -57,17 +57,17 @@ pub(crate) fn keep_self_signed(dir: &Path, name: &str, address: std::net::IpAddr
 pub fn self_signed(name: &str, address: std::net::IpAddr) -> Result<Pair> {
     let now = SystemTime::now();
     let validity = (now - Duration::from_secs(3600), now + Duration::from_secs(365 * 86_400));
-    let (certificate, key) = issue::authority(&format!("{name}-ca@{address}"), validity)?;
-    let authority = Pair { certificate, key, path: PathBuf::new() };
+    let (certificate, key) = issue::create_ca(&format!("{name}-ca@{address}"), validity)?;
+    let ca = Pair { certificate, key, path: PathBuf::new() };
     let subject = Subject {
         file: String::new(),
-        authority: "",
+        ca: "",
         common_name: format!("{name}@{address}"),
         organization: String::new(),
         names: vec!["localhost".to_string()],
         addresses: vec![address, std::net::IpAddr::from([127, 0, 0, 1])],
     };
-    let (certificate, key) = issue::leaf(&authority, &subject, validity)?;
+    let (certificate, key) = issue::leaf(&ca, &subject, validity)?;
     Ok(Pair { certificate, key, path: PathBuf::new() })
 }
 
@@ -121,7 +121,7 @@ fn verification_keys(pem: &[u8]) -> std::result::Result<Vec<Vec<u8>>, rustls::pk
 /// Validity of certificates. They are renewed when a third of it is left.
 #[derive(Debug, Clone, Copy)]
 pub struct Lifetimes {
-    pub authority: Duration,
+    pub ca: Duration,
     pub leaf: Duration,
 }
 
@@ -129,7 +129,7 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 impl Default for Lifetimes {
     fn default() -> Lifetimes {
-        Lifetimes { authority: YEAR * 10, leaf: YEAR }
+        Lifetimes { ca: YEAR * 10, leaf: YEAR }
     }
 }
 
@@ -149,7 +149,7 @@ pub struct Subject {
     /// The files are NAME.crt and NAME.key.
     pub file: String,
     /// Whose key signs it: the name of that one's files.
-    pub authority: &'static str,
+    pub ca: &'static str,
     pub common_name: String,
     pub organization: String,
     /// Without names and addresses it is a client's.
@@ -187,25 +187,25 @@ impl Pki {
 
     /// The CA of a name, created if missing. Before it expires it gets a new certificate for the same key, so that
     /// everything it has signed stays valid.
-    pub fn authority(&self, file: &str, common_name: &str) -> Result<Pair> {
-        let Some(pair) = self.read(file)? else { return self.new_authority(file, common_name, "") };
+    pub fn ensure_ca(&self, file: &str, common_name: &str) -> Result<Pair> {
+        let Some(pair) = self.read(file)? else { return self.new_ca(file, common_name, "") };
         let description = described(&pair)?;
         if self.renewal(&description) > self.now() {
             return Ok(pair);
         }
-        let certificate = issue::renewed_authority(&pair, common_name, self.validity(self.lifetimes.authority))?;
-        self.keep_authority(file, Pair { certificate: certificate + others(&pair.certificate), ..pair })
+        let certificate = issue::renewed_ca(&pair, common_name, self.validity(self.lifetimes.ca))?;
+        self.keep_ca(file, Pair { certificate: certificate + others(&pair.certificate), ..pair })
     }
 
     /// Another key. What the old one has signed stays good until its certificate is taken out by hand.
-    pub(crate) fn new_authority(&self, file: &str, common_name: &str, old: &str) -> Result<Pair> {
-        let (certificate, key) = issue::authority(common_name, self.validity(self.lifetimes.authority))?;
+    pub(crate) fn new_ca(&self, file: &str, common_name: &str, old: &str) -> Result<Pair> {
+        let (certificate, key) = issue::create_ca(common_name, self.validity(self.lifetimes.ca))?;
         let pair = Pair { certificate: certificate + old, key, path: self.path(file, "crt") };
-        self.keep_authority(file, pair)
+        self.keep_ca(file, pair)
     }
 
     /// The certificate last: with it the pair is there. Nothing can replace it, so it waits for the disk.
-    fn keep_authority(&self, file: &str, pair: Pair) -> Result<Pair> {
+    fn keep_ca(&self, file: &str, pair: Pair) -> Result<Pair> {
         write_durable(&self.path(file, "key"), &pair.key)?;
         write_durable(&self.path(file, "crt"), &pair.certificate)?;
         Ok(pair)
@@ -234,20 +234,20 @@ impl Pki {
 
     /// A certificate signed by the CA. It is issued again if it is missing, unreadable, for another subject, of another
     /// CA, or about to expire.
-    pub fn leaf(&self, authority: &Pair, subject: &Subject) -> Result<Pair> {
+    pub fn leaf(&self, ca: &Pair, subject: &Subject) -> Result<Pair> {
         if let Ok(Some(pair)) = self.read(&subject.file)
             && let Ok(description) = described(&pair)
-            && description.fits(subject, &described(authority)?)
+            && description.fits(subject, &described(ca)?)
             && self.renewal(&description) > self.now()
         {
             return Ok(pair);
         }
-        self.issue(authority, subject)
+        self.issue(ca, subject)
     }
 
     /// Makes it anew, whatever is there.
-    pub fn issue(&self, authority: &Pair, subject: &Subject) -> Result<Pair> {
-        let (certificate, key) = issue::leaf(authority, subject, self.validity(self.lifetimes.leaf))?;
+    pub fn issue(&self, ca: &Pair, subject: &Subject) -> Result<Pair> {
+        let (certificate, key) = issue::leaf(ca, subject, self.validity(self.lifetimes.leaf))?;
         write_private(&self.path(&subject.file, "key"), &key)?;
         write_private(&self.path(&subject.file, "crt"), &certificate)?;
         Ok(Pair { certificate, key, path: self.path(&subject.file, "crt") })
@@ -266,7 +266,7 @@ impl Pki {
 
     /// When a certificate is due for renewal.
     pub(crate) fn renewal(&self, description: &Description) -> SystemTime {
-        let lifetime = if description.is_authority { self.lifetimes.authority } else { self.lifetimes.leaf };
+        let lifetime = if description.is_ca { self.lifetimes.ca } else { self.lifetimes.leaf };
         description.not_after - lifetime / 3
     }
 }

@@ -34,9 +34,9 @@ const CLIENTS: &[(&str, &str, &str, &str)] = &[
 
 /// Everyone who has a certificate.
 pub fn subjects(node: &str, names: Vec<String>, addresses: Vec<IpAddr>) -> Vec<Subject> {
-    let client = |&(file, authority, common_name, organization): &(&str, &'static str, &str, &str)| Subject {
+    let client = |&(file, ca, common_name, organization): &(&str, &'static str, &str, &str)| Subject {
         file: file.to_string(),
-        authority,
+        ca,
         common_name: common_name.to_string(),
         organization: organization.to_string(),
         names: Vec::new(),
@@ -55,7 +55,7 @@ pub fn kubelet_serving(node: &str, addresses: &[IpAddr]) -> Subject {
     addresses.dedup();
     Subject {
         file: KUBELET_SERVING.to_string(),
-        authority: KUBELET_SERVING_CA,
+        ca: KUBELET_SERVING_CA,
         common_name: format!("system:node:{node}"),
         organization: "system:nodes".to_string(),
         names: vec![node.to_string()],
@@ -65,7 +65,7 @@ pub fn kubelet_serving(node: &str, addresses: &[IpAddr]) -> Subject {
 
 /// What a directory holds, each by the name of its files.
 pub struct IssuedCertificates {
-    pub authorities: Vec<Pair>,
+    pub cas: Vec<Pair>,
     leaves: Vec<(String, Pair)>,
 }
 
@@ -78,18 +78,18 @@ impl IssuedCertificates {
 /// Those that are there and good for a while, and new ones for the rest.
 pub fn ensure(pki: &Pki, subjects: &[Subject]) -> Result<IssuedCertificates> {
     // Side by side, since each of them waits for the disk when it is new.
-    let authorities = std::thread::scope(|scope| {
+    let cas = std::thread::scope(|scope| {
         let key = scope.spawn(|| pki.tokens().map(drop));
-        let threads: Vec<_> = CAS.iter().map(|(file, name)| scope.spawn(|| pki.authority(file, name))).collect();
+        let threads: Vec<_> = CAS.iter().map(|(file, name)| scope.spawn(|| pki.ensure_ca(file, name))).collect();
         let made = threads.into_iter().map(joined).collect::<Result<Vec<Pair>>>();
         joined(key).and(made)
     })?;
     let leaf = |subject: &Subject| {
-        let at = CAS.iter().position(|(file, _)| *file == subject.authority).unwrap_or(0);
-        Ok((subject.file.clone(), pki.leaf(&authorities[at], subject)?))
+        let at = CAS.iter().position(|(file, _)| *file == subject.ca).unwrap_or(0);
+        Ok((subject.file.clone(), pki.leaf(&cas[at], subject)?))
     };
     let leaves = subjects.iter().map(leaf).collect::<Result<Vec<_>>>()?;
-    Ok(IssuedCertificates { authorities, leaves })
+    Ok(IssuedCertificates { cas, leaves })
 }
 
 fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {

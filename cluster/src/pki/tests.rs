@@ -17,7 +17,7 @@ impl Fixture {
         let time = Arc::new(Mutex::new(SystemTime::now()));
         let clock = time.clone();
         let clock = Arc::new(move || *clock.lock());
-        let lifetimes = Lifetimes { authority: DAY * 300, leaf: DAY * 30 };
+        let lifetimes = Lifetimes { ca: DAY * 300, leaf: DAY * 30 };
         let pki = Pki::with_clock(dir.path().join("pki"), lifetimes, clock).expect("a directory");
         Fixture { _dir: dir, pki, time }
     }
@@ -28,9 +28,9 @@ impl Fixture {
 
     /// CA and leaf, as a start reads or issues them.
     fn pair(&self) -> (Pair, Pair) {
-        let authority = self.pki.authority("ca", "kubernetes").expect("a CA bundle");
-        let leaf = self.pki.leaf(&authority, &subject()).expect("a leaf");
-        (authority, leaf)
+        let ca = self.pki.ensure_ca("ca", "kubernetes").expect("a CA bundle");
+        let leaf = self.pki.leaf(&ca, &subject()).expect("a leaf");
+        (ca, leaf)
     }
 }
 
@@ -39,7 +39,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 fn subject() -> Subject {
     Subject {
         file: "apiserver".to_string(),
-        authority: "ca",
+        ca: "ca",
         common_name: "kube-apiserver".to_string(),
         organization: "o".to_string(),
         names: vec!["a.example".to_string(), "b.example".to_string()],
@@ -50,12 +50,12 @@ fn subject() -> Subject {
 #[test]
 fn renews_leaves_after_two_thirds_of_their_time() {
     let fixture = Fixture::new();
-    let (authority, leaf) = fixture.pair();
+    let (ca, leaf) = fixture.pair();
     fixture.pass(19);
-    assert!(fixture.pair() == (authority.clone(), leaf.clone()));
+    assert!(fixture.pair() == (ca.clone(), leaf.clone()));
     fixture.pass(2);
     let (same, renewed) = fixture.pair();
-    assert!(same == authority && renewed.certificate != leaf.certificate && renewed.key != leaf.key);
+    assert!(same == ca && renewed.certificate != leaf.certificate && renewed.key != leaf.key);
     let left = described(&renewed).expect("a certificate").not_after.duration_since(fixture.pki.now());
     assert!(left.expect("time") > DAY * 29);
 }
@@ -63,22 +63,22 @@ fn renews_leaves_after_two_thirds_of_their_time() {
 #[test]
 fn renews_cas_with_the_same_key() {
     let fixture = Fixture::new();
-    let (authority, _) = fixture.pair();
+    let (ca, _) = fixture.pair();
     fixture.pass(201);
     let (renewed, leaf) = fixture.pair();
-    assert!(renewed.certificate != authority.certificate && renewed.key == authority.key);
-    assert!(described(&leaf).expect("a leaf").fits(&subject(), &described(&authority).expect("the old one")));
+    assert!(renewed.certificate != ca.certificate && renewed.key == ca.key);
+    assert!(described(&leaf).expect("a leaf").fits(&subject(), &described(&ca).expect("the old one")));
 }
 
 #[test]
 fn reissues_leaves_for_another_ca_or_names() {
     let fixture = Fixture::new();
-    let (authority, leaf) = fixture.pair();
+    let (ca, leaf) = fixture.pair();
     let mut other = subject();
     other.names.push("c.example".to_string());
-    let named = fixture.pki.leaf(&authority, &other).expect("a leaf");
+    let named = fixture.pki.leaf(&ca, &other).expect("a leaf");
     assert_eq!(described(&named).expect("a leaf").alternative_names(), "a.example,b.example,c.example,10.0.0.1");
-    let next = fixture.pki.new_authority("ca", "kubernetes", &authority.certificate).expect("a CA bundle");
+    let next = fixture.pki.new_ca("ca", "kubernetes", &ca.certificate).expect("a CA bundle");
     assert_eq!(certificates(&next).expect("a bundle").len(), 2);
     let signed = fixture.pki.leaf(&next, &subject()).expect("a leaf");
     assert!(signed.certificate != leaf.certificate);
@@ -97,6 +97,6 @@ fn files_are_private_and_repaired() {
     fs::write(&leaf.path, "half of a cert").expect("a file");
     assert!(fixture.pair().1.certificate != leaf.certificate);
     fs::write(fixture.pki.path("ca", "crt"), "half of a cert").expect("a file");
-    let error = fixture.pki.authority("ca", "kubernetes").err().expect("an error");
+    let error = fixture.pki.ensure_ca("ca", "kubernetes").err().expect("an error");
     assert!(error.describe().contains("ca.crt"), "{}", error.describe());
 }

@@ -98,12 +98,12 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     };
     let node_dns = plan.agent.as_ref().map(|agent| NodeDns::of(agent));
     let running = control_plane::start(plan, progress).await?;
-    let authority = current.admin.as_ref().map_or("", |(authority, _)| authority.certificate.as_str());
-    addons::create(&running.server, &options.controllers, &address::joined_at(running.address), authority).await?;
+    let ca = current.admin.as_ref().map_or("", |(ca, _)| ca.certificate.as_str());
+    addons::create(&running.server, &options.controllers, &address::joined_at(running.address), ca).await?;
     addons::create_node_services(&running.server, node_dns).await?;
     progress("kubeconfig");
-    if let Some((authority, admin)) = &current.admin {
-        write_kubeconfig(&options.kubeconfig, running.address, authority, admin)?;
+    if let Some((ca, admin)) = &current.admin {
+        write_kubeconfig(&options.kubeconfig, running.address, ca, admin)?;
     }
     let keeper = Keeper { watched, load, current, serving, kubeconfig: Some((options.kubeconfig, running.address)) };
     tokio::spawn(keeper.run(running.server.clone()));
@@ -196,7 +196,7 @@ fn loader(own: &ClusterPki, flags: &Flags) -> Load {
     Box::new(move || {
         let (mut loaded, own) = (of_flags()?, own.load()?);
         loaded.proxies = loaded.proxies.or(own.proxies);
-        loaded.kubelet_authority = loaded.kubelet_authority.or(own.kubelet_authority);
+        loaded.kubelet_ca = loaded.kubelet_ca.or(own.kubelet_ca);
         if has_clients {
             loaded.clients = loaded.clients.map(|pem| pem + own.clients.as_deref().unwrap_or_default());
         }

@@ -94,7 +94,7 @@ impl<'a> Observed<'a> {
                 Some(there) => plan.delete.extend(there.into_iter().filter(|there| !is_terminating(there)).cloned()),
             }
         }
-        // Unscheduled pods of deleted nodes are deleted here; the pod garbage collector deletes the others.
+        // Unscheduled pods of deleted nodes are deleted here; the pod garbage collector deletes scheduled ones.
         let homeless = by_node.into_values().flatten().filter(|there| there.str("spec.nodeName").is_empty());
         plan.delete.extend(homeless.filter(|there| !is_terminating(there)).cloned());
         plan

@@ -222,7 +222,7 @@ fn one_success_completes_a_job_without_completions() {
     let first = world.active()[0].clone();
     world.end(&first, "Succeeded", 0);
     world.settle();
-    assert_eq!(world.status_text(), "active:2,ready:0,succeeded:1,terminating:0 ", "the others may finish");
+    assert_eq!(world.status_text(), "active:2,ready:0,succeeded:1,terminating:0 ", "other pods may finish");
     world.end_all("Failed", 1);
     world.settle();
     let ended = "SuccessCriteriaMet=CompletionsReached Complete=CompletionsReached";

@@ -118,7 +118,7 @@ mod tests {
         let full = filled(&empty, &account(), "ca", &key).expect("a token");
         assert_eq!(need(&full, Some(&account()), "ca"), Action::Nothing);
         assert_eq!(full.map("metadata.annotations").str(UID), "u");
-        assert_eq!(need(&full, Some(&account()), "other"), Action::Fill, "another authority");
+        assert_eq!(need(&full, Some(&account()), "other"), Action::Fill, "another CA");
         let again = filled(&full, &account(), "other", &key).expect("a token");
         assert_eq!(again.map("data").str("token"), full.map("data").str("token"), "the token stays");
         let text = String::from_utf8(base64::decode(full.map("data").str("token")).expect("base64")).expect("text");
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(need(&secret("a", "u"), Some(&account()), ""), Action::Fill);
         assert_eq!(need(&secret("a", "other"), Some(&account()), ""), Action::End);
         assert_eq!(need(&secret("a", ""), None, ""), Action::End);
-        assert_eq!(need(&secret("", ""), None, ""), Action::Nothing, "it names nobody");
+        assert_eq!(need(&secret("", ""), None, ""), Action::Nothing, "it names no account");
         let left = without(&account(), "s").expect("it changes");
         assert_eq!(left.list("secrets").len(), 1);
         assert_eq!(without(&left, "s"), None);

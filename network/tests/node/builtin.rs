@@ -135,7 +135,7 @@ fn host_ports_are_reachable_from_everywhere() {
         assert_eq!(talk(two.space.connect("192.0.2.1:8080"), &server).to_string(), "10.244.7.1");
         assert_eq!(talk(one.space.connect("192.0.2.1:8080"), &server).to_string(), "10.244.7.1");
         assert_eq!(talk(one.space.connect("[fd02::1]:8080"), &server6).to_string(), "fd00:244:7::1");
-        // A port on one address is not a port on the others.
+        // A port on one address is not a port on other addresses.
         assert!(outside.connect("[fd02::1]:8081").is_err());
         assert!(std::net::TcpStream::connect("127.0.0.1:8081").is_err());
 

@@ -163,7 +163,7 @@ fn reports_errors_of_plugins() {
         assert_eq!(fixture.cache.all().unwrap(), []);
         fixture.calls();
 
-        // A DEL that fails does not prevent the others, and the result stays cached.
+        // A DEL that fails does not prevent other plugins' DELs, and the result stays cached.
         let stubborn = list("1.0.0", failing("failDEL"));
         runner.add(&stubborn, &runtime).unwrap();
         fixture.calls();

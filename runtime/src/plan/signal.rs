@@ -64,7 +64,7 @@ fn realtime(base: i32, rest: &str) -> Option<i32> {
     Some(base + offset).filter(|n| (MIN_REALTIME..=MAX_REALTIME).contains(n))
 }
 
-/// Maps the CRI's enum, whose real-time signals follow the others in order.
+/// Maps the CRI's enum, whose real-time signals follow the standard signals in order.
 pub(crate) fn by_cri(signal: cri::Signal) -> Option<i32> {
     let value = signal as i32;
     match signal {

@@ -28,7 +28,7 @@ impl Budgets {
         self.0.is_empty()
     }
 
-    /// Pods whose eviction would violate a budget, and the others, both in order.
+    /// Pods whose eviction would violate a budget, and all other pods, both in order.
     pub(super) fn split(&self, pods: Vec<Arc<Pod>>) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
         let mut left: Vec<i64> = self.0.iter().map(|budget| budget.allowed).collect();
         let mut is_guarded = |pod: &Arc<Pod>| {

@@ -139,7 +139,7 @@ impl Decoder {
             1 => {
                 at_least("SYN_STREAM", &payload, 10)?;
                 let id = stream("SYN_STREAM", payload.get_u32())?;
-                payload.advance(6); // The stream it belongs to, its priority and its slot: nobody uses them.
+                payload.advance(6); // The stream it belongs to, its priority and its slot, which are not used.
                 let headers = self.decompressor.read(&payload)?;
                 Ok(Frame::SynStream { id, headers, fin, unidirectional: flags & FLAG_UNIDIRECTIONAL != 0 })
             }

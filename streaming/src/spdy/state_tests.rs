@@ -128,7 +128,7 @@ fn dropped_streams_are_flushed() {
     write(&mut state, 1, 10);
     state.release(1);
     state.receive(data(1, 2000, false)).unwrap();
-    assert!(state.has_room(&data(1, 2000, false)), "nobody reads, so nothing is kept");
+    assert!(state.has_room(&data(1, 2000, false)), "the stream has no reader, so nothing is kept");
     assert_eq!(drain(&mut state), [data(1, 10, true), Frame::RstStream { id: 1, status: status::CANCEL }]);
     assert!(state.streams.is_empty());
 }

@@ -112,7 +112,10 @@ async fn waiting_for_all_to_be_sent_ends_when_the_reader_gives_up() {
     drop(writer);
     let flushed = client.flushed();
     tokio::pin!(flushed);
-    assert!(tokio::time::timeout(Duration::from_millis(50), &mut flushed).await.is_err(), "nobody reads");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), &mut flushed).await.is_err(),
+        "the other end does not read"
+    );
     taken.reset();
     within(flushed).await;
 }

@@ -142,7 +142,7 @@ impl Transport for Faulty {
 
 fn refusal(code: u16) -> Response<Body> {
     let status = match code {
-        409 => Status::new(409, "Conflict", "somebody was faster"),
+        409 => Status::new(409, "Conflict", "another client was faster"),
         429 => Status::new(429, "TooManyRequests", "too many requests"),
         _ => Status::new(500, "InternalError", "something is broken"),
     };

@@ -1,4 +1,4 @@
-//! Who may do what, over the wire: roles and bindings in force at once, nobody grants what they lack,
+//! Who may do what, over the wire: roles and bindings in force at once, no user grants what they lack,
 //! kubelets see what is theirs, and reviews say what requests then meet.
 
 mod creating;
@@ -165,7 +165,7 @@ async fn reviews_match_authorization() {
         let path = format!("/api/v1/namespaces/default/{resource}/{name}");
         let met = jane.get(path.trim_end_matches('/')).await != 403;
         assert_eq!(said, met, "{verb} {resource} {name}");
-        // Somebody else's view of the same, in the two forms that name the user.
+        // Reviews for another user, in the two forms that name the user.
         for (kind, place) in [
             ("SubjectAccessReview", "/apis/authorization.k8s.io/v1/subjectaccessreviews"),
             ("LocalSubjectAccessReview", "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews"),
@@ -247,7 +247,7 @@ async fn gathered(roles: &mut Watch, resource: &str) {
     while !roles.next().await.expect("the watch goes on").list("object.rules").iter().any(has) {}
 }
 
-/// What a later version of the first roles needs is added at the start; what somebody added stays.
+/// What a later version of the first roles needs is added at the start; rules that were added stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn bootstrap_roles_are_repaired_at_the_next_start() {
     let mut cluster = Cluster::start(Storage::Embedded).await;

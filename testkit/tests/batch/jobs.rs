@@ -92,7 +92,7 @@ async fn indexes_suspension_and_adoption() {
     let mut hosts: Vec<&str> = pods.iter().map(|pod| pod.str("spec.hostname")).collect();
     hosts.sort();
     assert_eq!(hosts, ["idx-0", "idx-1", "idx-2"]);
-    // One that nobody controls is taken again, with what keeps its count.
+    // An orphan is adopted again, with the finalizer that keeps its count.
     let orphaned = format!("{PODS}/{}", name(&pods[0]));
     client.patch(&orphaned, "merge", r#"{"metadata":{"ownerReferences":null}}"#).await;
     until(client, &orphaned, |pod| {

@@ -1,4 +1,4 @@
-//! Budgets, quotas, and pods that nobody ends.
+//! Disruption budgets, quotas, and the pod garbage collector.
 
 use super::*;
 
@@ -70,7 +70,7 @@ async fn quotas_are_recounted_after_deletions() {
     let counted = until(client, &path, |quota| used(quota, "pods") == "2").await;
     assert_eq!(counted.at("status.hard"), counted.at("spec.hard"));
     assert_eq!((used(&counted, "configmaps").as_str(), used(&counted, "count/deployments.apps").as_str()), ("1", "0"));
-    assert_eq!(used(&counted, "count/things.example.com"), "", "nobody serves them");
+    assert_eq!(used(&counted, "count/things.example.com"), "", "the resource is not served");
     make(
         client,
         "/api/v1/namespaces/default/configmaps",

@@ -94,7 +94,7 @@ async fn nodes_are_selected_and_become_unreachable() {
     let pod_there = client.until(&picky, phase("Running")).await;
     assert_eq!(pod_there.str("spec.nodeName"), "fake-1");
 
-    // Nobody knows at once that a node is lost; that it takes no more pods is known.
+    // A lost node is not known at once; that it accepts no more pods is.
     let down = r#"{"metadata":{"annotations":{"tiphys.io/fake-down":"true"}},"spec":{"unschedulable":true}}"#;
     assert_eq!(client.patch("/api/v1/nodes/fake-1", "merge", down).await.code, 200);
     for name in ["c", "d", "e"] {
@@ -104,7 +104,7 @@ async fn nodes_are_selected_and_become_unreachable() {
     }
     client.delete(&picky).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(client.get(&picky).await.code, 200, "nobody is there to complete it");
+    assert_eq!(client.get(&picky).await.code, 200, "no node completes the deletion");
     let up = r#"{"metadata":{"annotations":{"tiphys.io/fake-down":null}}}"#;
     client.patch("/api/v1/nodes/fake-1", "merge", up).await;
     client.until(&picky, |code, _| code == 404).await;

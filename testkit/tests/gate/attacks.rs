@@ -15,19 +15,19 @@ fn named(api_version: &str, kind: &str, name: &str) -> Tree {
     tree! { "apiVersion" => api_version, "kind" => kind, "metadata" => tree! { "name" => name } }
 }
 
-/// Somebody with a certificate of the cluster.
+/// A user with a certificate of the cluster.
 fn jane(cluster: &Cluster) -> Client {
     let pki = cluster.pki();
-    let authority = pki.read("ca").expect("a CA bundle").expect("a CA bundle");
+    let ca = pki.read("ca").expect("a CA bundle").expect("a CA bundle");
     let subject = Subject {
         file: "jane".to_string(),
-        authority: "ca",
+        ca: "ca",
         common_name: "jane".to_string(),
         organization: String::new(),
         names: Vec::new(),
         addresses: Vec::new(),
     };
-    cluster.client_as(Some(&pki.issue(&authority, &subject).expect("a certificate")))
+    cluster.client_as(Some(&pki.issue(&ca, &subject).expect("a certificate")))
 }
 
 async fn make(client: &Client, path: &str, object: Tree) {
@@ -101,7 +101,7 @@ async fn handles_the_path_that_was_authorized() {
         "/api/v1/proxy/namespaces/default/secrets/s".to_string(),
     ];
     for path in &tricks {
-        for (who, client) in [("jane", &jane), ("nobody", &cluster.client_as(None))] {
+        for (who, client) in [("jane", &jane), ("anonymous", &cluster.client_as(None))] {
             let reply = client.get(path).await;
             let text = String::from_utf8_lossy(&reply.bytes).into_owned();
             assert!(matches!(reply.code, 400 | 401 | 403 | 404), "{who} {path}: {} {text}", reply.code);
@@ -109,7 +109,7 @@ async fn handles_the_path_that_was_authorized() {
                 ["V4lueOfSecret", &api::base64::encode(b"V4lueOfSecret")].iter().any(|word| text.contains(*word));
             assert!(!leaked, "{who} {path}: {text}");
         }
-        // Whoever may do everything gets no more by a trick than by the name.
+        // A cluster admin gets no more by a trick than by the name.
         let reply = client.get(path).await;
         let plain = [
             secrets,

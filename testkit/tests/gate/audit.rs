@@ -147,9 +147,9 @@ async fn audit_events_have_the_credential_id() {
         "data" => tree! { "token" => api::base64::encode(legacy.as_bytes()) },
     };
     assert_eq!(client.post(&format!("{core}/secrets"), &secret).await.code, 201);
-    let nobody = cluster.client_as(None);
+    let anonymous = cluster.client_as(None);
     for (path, token) in [("stale", &stale), ("legacy", &legacy)] {
-        assert_eq!(nobody.get_with(&format!("{MAPS}/{path}"), token).await.code, 403);
+        assert_eq!(anonymous.get_with(&format!("{MAPS}/{path}"), token).await.code, 403);
     }
     client.raw("GET", &format!("{MAPS}/acted"), &[("impersonate-user", "jane")], Vec::new()).await;
     client.get(&format!("{core}/endpoints")).await;

@@ -13,7 +13,7 @@ use super::{POLICY, events};
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const MESSAGE: &str = "This request caused apiserver to panic. Look in the logs for details.";
 
-/// Past usage that nobody can ask for without harm: what it is asked by runs inside the handler.
+/// Past usage whose lookup panics inside the handler.
 struct Broken;
 
 impl Usage for Broken {

@@ -31,7 +31,7 @@ async fn answer(stream: &mut TcpStream, code: &str) -> Option<Vec<u8>> {
     Some(bytes[end..end + length].to_vec())
 }
 
-/// The first request gets 503, the others 200; bodies that were taken come out.
+/// The first request gets 503, later ones 200; accepted bodies are sent to the channel.
 async fn webhook() -> (u16, mpsc::UnboundedReceiver<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("its address").port();

@@ -85,8 +85,8 @@ async fn a_namespace_is_told_as_upstream_does() {
     story.make("/api/v1/namespaces", r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bye"}}"#).await;
     let account = story.see(&format!("{path}/serviceaccounts/default"), |account| !account.has("code")).await;
     story.tell("its account", &[account], &["metadata"]);
-    let authority = story.see(&format!("{path}/configmaps/kube-root-ca.crt"), |map| !map.has("code")).await;
-    story.tell("its authority", &[authority], &["metadata"]);
+    let ca = story.see(&format!("{path}/configmaps/kube-root-ca.crt"), |map| !map.has("code")).await;
+    story.tell("its CA", &[ca], &["metadata"]);
     let map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"hold","finalizers":["e.com/hold"]}}"#;
     story.make(&format!("{path}/configmaps"), map).await;
     let fresh = cluster.client.get(path).await.tree();

@@ -46,7 +46,7 @@ async fn a_budget_is_told_as_upstream_does() {
     // Nothing controls the pods, so that a share of them cannot be known.
     story.patch(&path, r#"{"spec":{"minAvailable":"50%"}}"#).await;
     let unknown = story.see(&path, |budget| budget.int("status.observedGeneration") == Some(2)).await;
-    story.tell("a share of nobody knows what", &[unknown], &["status"]);
+    story.tell("a share of an unknown total", &[unknown], &["status"]);
     story.until_told("web", "UnmanagedPods").await;
     story.tell_events(&["web"]).await;
     story.compare("budget.yaml");
@@ -93,7 +93,7 @@ async fn an_accounts_token_is_told_as_upstream_does() {
         story.call(filled.map("data").str(key), key);
     }
     story.tell("token", &[filled], &["metadata", "data"]);
-    // Whoever deletes the account takes its token away.
+    // Deleting the account invalidates its token.
     assert_eq!(cluster.client.delete(ACCOUNT).await.code, 200);
     story.see(&path, |secret| secret.int("code") == Some(404)).await;
     story.compare("account.yaml");

@@ -42,10 +42,10 @@ pub(super) fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-fn subject(file: &str, authority: &'static str, common_name: &str, organization: &str) -> Subject {
+fn subject(file: &str, ca: &'static str, common_name: &str, organization: &str) -> Subject {
     Subject {
         file: file.to_string(),
-        authority,
+        ca,
         common_name: common_name.to_string(),
         organization: organization.to_string(),
         names: Vec::new(),
@@ -53,9 +53,9 @@ fn subject(file: &str, authority: &'static str, common_name: &str, organization:
     }
 }
 
-pub(super) fn certificate(pki: &Pki, authority: &'static str, common_name: &str, organization: &str) -> Pair {
-    let signer = pki.read(authority).expect("a CA bundle").expect("a CA bundle");
-    pki.issue(&signer, &subject("test", authority, common_name, organization)).expect("a certificate")
+pub(super) fn certificate(pki: &Pki, ca: &'static str, common_name: &str, organization: &str) -> Pair {
+    let signer = pki.read(ca).expect("a CA bundle").expect("a CA bundle");
+    pki.issue(&signer, &subject("test", ca, common_name, organization)).expect("a certificate")
 }
 
 /// A token of the account `default/robot`, as the API gives it.
@@ -75,10 +75,10 @@ pub(super) async fn account_token(client: &Client) -> String {
 async fn rejects_forged_tokens() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
     let token = account_token(&cluster.client).await;
-    let nobody = cluster.client_as(None);
+    let anonymous = cluster.client_as(None);
     let robot = "system:serviceaccount:default:robot \
         system:serviceaccounts,system:serviceaccounts:default,system:authenticated";
-    known(&nobody, &[("authorization", &bearer(&token))], robot).await;
+    known(&anonymous, &[("authorization", &bearer(&token))], robot).await;
 
     let key = Signer::of_file(&cluster.pki().dir().join("sa.key"));
     let changed = |key: &str, value: Tree| {
@@ -86,7 +86,7 @@ async fn rejects_forged_tokens() {
         claims.set(key, value);
         claims
     };
-    known(&nobody, &[("authorization", &bearer(&key.token(&claims_of(&token))))], robot).await;
+    known(&anonymous, &[("authorization", &bearer(&key.token(&claims_of(&token))))], robot).await;
     let cases = [
         ("expired", key.token(&changed("exp", Tree::from(now() - 120)))),
         ("without an end", key.token(&changed("exp", Tree::Null))),
@@ -102,7 +102,7 @@ async fn rejects_forged_tokens() {
         ("no token", "x".to_string()),
     ];
     for (what, bad) in cases {
-        refused(&nobody, &[("authorization", &bearer(&bad))], what).await;
+        refused(&anonymous, &[("authorization", &bearer(&bad))], what).await;
         // A review of the token says the same.
         let review = tree! {
             "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenReview", "spec" => tree! { "token" => bad },
@@ -111,7 +111,7 @@ async fn rejects_forged_tokens() {
         assert!(!reply.at("status").bool("authenticated") && !reply.str("status.error").is_empty(), "{what}");
     }
     assert_eq!(cluster.client.delete("/api/v1/namespaces/default/serviceaccounts/robot").await.code, 200);
-    refused(&nobody, &[("authorization", &bearer(&token))], "of an account that is gone").await;
+    refused(&anonymous, &[("authorization", &bearer(&token))], "of an account that is gone").await;
     cluster.stop().await;
 }
 
@@ -126,17 +126,17 @@ async fn certificates_are_verified_per_request() {
 
     let other_dir = tempfile::tempdir().expect("a directory");
     let other = Pki::open(other_dir.path().join("pki")).expect("a directory");
-    other.authority("ca", "kubernetes").expect("a CA bundle");
+    other.ensure_ca("ca", "kubernetes").expect("a CA bundle");
     let at = |seconds: i64| {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs((now() + seconds) as u64);
         let lifetimes = Lifetimes { leaf: Duration::from_secs(3600), ..Lifetimes::default() };
         Pki::with_clock(pki.dir().to_path_buf(), lifetimes, Arc::new(move || time)).expect("a directory")
     };
     let cases = [
-        ("of another authority of the same name", certificate(&other, "ca", "jane", MASTERS)),
+        ("of another CA of the same name", certificate(&other, "ca", "jane", MASTERS)),
         ("expired", certificate(&at(-7200), "ca", "jane", MASTERS)),
         ("not yet valid", certificate(&at(7200), "ca", "jane", MASTERS)),
-        ("of the proxies' authority", certificate(&pki, "front-proxy-ca", "jane", MASTERS)),
+        ("of the proxies' CA", certificate(&pki, "front-proxy-ca", "jane", MASTERS)),
         ("a server's", pki.read("apiserver").expect("a pair").expect("a pair")),
     ];
     for (what, bad) in &cases {
@@ -146,7 +146,7 @@ async fn certificates_are_verified_per_request() {
         let (code, who) = whoami(&client, &[("authorization", &token)]).await;
         assert!(code == 201 && who.starts_with("system:serviceaccount:default:robot "), "{what}: {who}");
     }
-    // A name is a name, whatever it looks like; groups come from nowhere else. Nobody has no name.
+    // A name is a name, whatever it looks like; groups come from nowhere else. A certificate without a name is refused.
     let odd = certificate(&pki, "ca", "system:masters,O=system:masters/\"x\"", "");
     known(&cluster.client_as(Some(&odd)), &[], "system:masters,O=system:masters/\"x\" system:authenticated").await;
     refused(&cluster.client_as(Some(&certificate(&pki, "ca", "", MASTERS))), &[], "without a name").await;
@@ -162,15 +162,15 @@ async fn removed_ca_takes_effect_at_once_and_is_published() {
 
     let other_dir = tempfile::tempdir().expect("a directory");
     let other = Pki::open(other_dir.path().to_path_buf()).expect("a directory");
-    let authority = other.authority("ca", "kubernetes").expect("a CA bundle");
-    let clients = cluster.server().registry.authentication.config.clients.as_ref().expect("authorities");
-    clients.replace(&authority.certificate).expect("a CA bundle");
+    let ca = other.ensure_ca("ca", "kubernetes").expect("a CA bundle");
+    let clients = cluster.server().registry.authentication.config.clients.as_ref().expect("CA bundle");
+    clients.replace(&ca.certificate).expect("a CA bundle");
     assert_eq!(open.get("/api/v1/nodes").await.code, 401);
     assert!(clients.replace("nonsense").is_err());
 
     let admin = cluster.client_as(Some(&certificate(&other, "ca", "root", MASTERS)));
     let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-    let told = async || admin.get(path).await.tree().at("data").str("client-ca-file") == authority.certificate;
+    let told = async || admin.get(path).await.tree().at("data").str("client-ca-file") == ca.certificate;
     until("the config map follows", told).await;
     let data = admin.get(path).await.tree().at("data").clone();
     assert_eq!(data.str("requestheader-allowed-names"), "[\"front-proxy-client\"]");
@@ -184,23 +184,23 @@ async fn ignores_smuggled_headers() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
     let pki = cluster.pki();
     let token = bearer(&account_token(&cluster.client).await);
-    let nobody = cluster.client_as(None);
+    let anonymous = cluster.client_as(None);
     let jane = cluster.client_as(Some(&certificate(&pki, "ca", "jane", "devs")));
-    refused(&nobody, &[("authorization", &token), ("authorization", &token)], "the header twice").await;
+    refused(&anonymous, &[("authorization", &token), ("authorization", &token)], "the header twice").await;
     refused(&jane, &[("authorization", "Bearer a"), ("authorization", "Bearer b")], "twice beside a certificate").await;
 
     let remote = [("x-remote-user", "root"), ("x-remote-group", MASTERS), ("x-remote-extra-a", "b")];
-    refused(&nobody, &remote, "headers of a proxy from nobody").await;
+    refused(&anonymous, &remote, "headers of a proxy without a certificate").await;
     known(&jane, &remote, "jane devs,system:authenticated").await;
     let stranger = cluster.client_as(Some(&certificate(&pki, "front-proxy-ca", "stranger", "")));
     refused(&stranger, &remote, "a proxy of another name").await;
     let proxy = cluster.client_as(Some(&pki.read("front-proxy-client").expect("a pair").expect("a pair")));
     known(&proxy, &remote, "root system:masters,system:authenticated").await;
-    refused(&proxy, &[], "a proxy that names nobody").await;
+    refused(&proxy, &[], "a proxy that names no user").await;
 
     let (code, _) = whoami(&jane, &[("impersonate-user", "root"), ("impersonate-group", MASTERS)]).await;
     assert_eq!(code, 403);
-    refused(&nobody, &[("impersonate-user", "root")], "impersonation by nobody").await;
+    refused(&anonymous, &[("impersonate-user", "root")], "anonymous impersonation").await;
     known(&cluster.client, &[("impersonate-user", "jo"), ("impersonate-group", "a")], "jo a,system:authenticated")
         .await;
     cluster.stop().await;
@@ -213,14 +213,14 @@ async fn files_and_bootstrap_tokens_name_users() {
         plan.authentication.passwords = PasswordFile::read("pass:word,joe,8,ops").ok();
     })
     .await;
-    let nobody = cluster.client_as(None);
-    known(&nobody, &[("authorization", "Bearer s3cret")], "jane devs,ops,system:authenticated").await;
+    let anonymous = cluster.client_as(None);
+    known(&anonymous, &[("authorization", "Bearer s3cret")], "jane devs,ops,system:authenticated").await;
     let basic = |text: &str| format!("Basic {}", base64::encode(text.as_bytes()));
-    known(&nobody, &[("authorization", &basic("joe:pass:word"))], "joe ops,system:authenticated").await;
+    known(&anonymous, &[("authorization", &basic("joe:pass:word"))], "joe ops,system:authenticated").await;
     for bad in ["joe:pass", "joe", "jane:s3cret", "joe:pass:word:"] {
-        refused(&nobody, &[("authorization", &basic(bad))], bad).await;
+        refused(&anonymous, &[("authorization", &basic(bad))], bad).await;
     }
-    let reply = nobody.raw("GET", "/api", &[("authorization", "Bearer s3cre")], Vec::new()).await;
+    let reply = anonymous.raw("GET", "/api", &[("authorization", "Bearer s3cre")], Vec::new()).await;
     assert_eq!((reply.code, reply.headers.contains_key("www-authenticate")), (401, true));
 
     let data = tree! {
@@ -232,29 +232,32 @@ async fn files_and_bootstrap_tokens_name_users() {
         "metadata" => tree! { "name" => "bootstrap-token-abcdef" }, "data" => data,
     };
     let token = "Bearer abcdef.0123456789abcdef";
-    refused(&nobody, &[("authorization", token)], "a token that is not there").await;
+    refused(&anonymous, &[("authorization", token)], "a token that is not there").await;
     assert_eq!(cluster.client.post("/api/v1/namespaces/kube-system/secrets", &secret).await.code, 201);
-    known(&nobody, &[("authorization", token)], "system:bootstrap:abcdef system:bootstrappers,system:authenticated")
+    known(&anonymous, &[("authorization", token)], "system:bootstrap:abcdef system:bootstrappers,system:authenticated")
         .await;
-    refused(&nobody, &[("authorization", "Bearer abcdef.0123456789abcdee")], "another secret").await;
+    refused(&anonymous, &[("authorization", "Bearer abcdef.0123456789abcdee")], "another secret").await;
     let path = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef";
     assert_eq!(cluster.client.delete(path).await.code, 200);
-    refused(&nobody, &[("authorization", token)], "a token that is gone").await;
+    refused(&anonymous, &[("authorization", token)], "a token that is gone").await;
     cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn anonymous_clients_see_public_paths() {
     let mut minimal = Cluster::start(Storage::Embedded).await;
-    let nobody = minimal.client_as(None);
+    let anonymous = minimal.client_as(None);
     for (path, want) in [("/version", 200), ("/livez", 200), ("/readyz", 200), ("/api", 401), ("/metrics", 401)] {
-        assert_eq!(nobody.get(path).await.code, want, "{path}");
+        assert_eq!(anonymous.get(path).await.code, want, "{path}");
     }
-    assert_eq!(nobody.get_with("/version", "bad").await.code, 401);
+    assert_eq!(anonymous.get_with("/version", "bad").await.code, 401);
     publish_cluster_info(&minimal.client).await;
     let maps = "/api/v1/namespaces/kube-public/configmaps";
-    assert_eq!(nobody.get(&format!("{maps}/cluster-info")).await.code, 200);
-    assert_eq!((nobody.get(maps).await.code, nobody.get(&format!("{maps}/cluster-info/")).await.code), (401, 401));
+    assert_eq!(anonymous.get(&format!("{maps}/cluster-info")).await.code, 200);
+    assert_eq!(
+        (anonymous.get(maps).await.code, anonymous.get(&format!("{maps}/cluster-info/")).await.code),
+        (401, 401)
+    );
     minimal.stop().await;
     let mut open = Cluster::start_changed(|plan, _| plan.authentication.anonymous = Anonymous::Anywhere).await;
     let reply = open.client_as(None).get("/api/v1/namespaces/default/pods").await;

@@ -25,7 +25,7 @@ async fn request(client: &Client, kind: &str, name: &str, uid: &str) -> (u16, Tr
 #[tokio::test(flavor = "multi_thread")]
 async fn bound_tokens_end_with_their_object() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
-    let (client, nobody) = (&cluster.client, cluster.client_as(None));
+    let (client, anonymous) = (&cluster.client, cluster.client_as(None));
     assert_eq!(client.post(&format!("{CORE}/serviceaccounts"), &named("ServiceAccount", "robot")).await.code, 201);
     let mut pod = named("Pod", "p");
     let container = tree! { "name" => "c", "image" => "i:1" };
@@ -47,12 +47,12 @@ async fn bound_tokens_end_with_their_object() {
         let private = claims_of(token).get("kubernetes.io").cloned().unwrap_or_default();
         assert_eq!(private.at(&kind.to_lowercase()), &tree! { "name" => name, "uid" => &uid });
         assert!(claims_of(token).str("jti").len() > 30);
-        assert_eq!(user_of(&nobody, token).await.0, 201, "{kind}");
+        assert_eq!(user_of(&anonymous, token).await.0, 201, "{kind}");
         let gone = client.raw("DELETE", &format!("{path}/{name}?gracePeriodSeconds=0"), &[], Vec::new()).await;
         assert_eq!(gone.code, 200, "{kind}");
-        assert_eq!(user_of(&nobody, token).await.0, 401, "{kind} is gone");
+        assert_eq!(user_of(&anonymous, token).await.0, 401, "{kind} is gone");
         assert_eq!(client.post(&path, &object).await.code, 201);
-        assert_eq!(user_of(&nobody, token).await.0, 401, "another {kind} of the same name is another one");
+        assert_eq!(user_of(&anonymous, token).await.0, 401, "another {kind} of the same name is another one");
     }
     cluster.stop().await;
 }

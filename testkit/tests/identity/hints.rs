@@ -30,8 +30,8 @@ impl ResolvesClientCert for Named {
 }
 
 async fn named(cluster: &Cluster) -> Vec<Vec<u8>> {
-    let authority = cluster.pki().read("ca").expect("a CA").expect("a CA");
-    let mut tls = testkit::client::tls(&authority, None);
+    let ca = cluster.pki().read("ca").expect("a CA").expect("a CA");
+    let mut tls = testkit::client::tls(&ca, None);
     let named = Arc::new(Named::default());
     tls.client_auth_cert_resolver = named.clone();
     let stream = TcpStream::connect(cluster.address()).await.expect("the server listens");
@@ -43,15 +43,15 @@ async fn named(cluster: &Cluster) -> Vec<Vec<u8>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn client_ca_hints_are_sent_and_other_certificates_accepted() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
-    let authority = cluster.pki().read("ca").expect("a CA").expect("a CA");
+    let ca = cluster.pki().read("ca").expect("a CA").expect("a CA");
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(cluster::pki::certificates(&authority).expect("a CA").remove(0)).expect("a CA");
+    roots.add(cluster::pki::certificates(&ca).expect("a CA").remove(0)).expect("a CA");
     let hints = named(&cluster).await;
     assert!(hints.iter().any(|hint| hint.ends_with(roots.roots[0].subject.as_ref())), "{hints:?}");
     // A certificate that none of them has signed, beside a token that is good.
     let dir = tempfile::tempdir().expect("a temporary directory");
     let foreign = Pki::open(dir.path().join("pki")).expect("a PKI");
-    foreign.authority("ca", "elsewhere").expect("a CA");
+    foreign.ensure_ca("ca", "elsewhere").expect("a CA");
     let stranger = cluster.client_as(Some(&certificate(&foreign, "ca", "stranger", "")));
     refused(&stranger, &[], "the certificate is no identity").await;
     let token = bearer(&account_token(&cluster.client).await);

@@ -38,7 +38,7 @@ async fn the_first_issuer_signs_and_all_are_taken() {
         "--authorization-mode=AlwaysAllow".to_string(),
     ];
     let server = Flagged::start(dir.path(), &flags).await.expect("a server");
-    let (nobody, admin) = (server.nobody(), server.admin());
+    let (anonymous, admin) = (server.anonymous(), server.admin());
     let (token, uid) = account(&admin).await;
     let claims = claims_of(&token);
     assert_eq!(claims.str("iss"), "https://new.example");
@@ -66,7 +66,7 @@ async fn the_first_issuer_signs_and_all_are_taken() {
         ("of a key that is not named", stranger.token(&claims("https://old.example")), 401),
     ];
     for (what, token, code) in cases {
-        let got = user_of(&nobody, &token).await;
+        let got = user_of(&anonymous, &token).await;
         assert_eq!(got.0, code, "{what}");
         assert!(code != 201 || got.1.starts_with(robot), "{what}: {}", got.1);
     }

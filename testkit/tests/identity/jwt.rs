@@ -17,7 +17,7 @@ impl Signer {
         Signer { pair: EcdsaKeyPair::from_pkcs8(&ES256, key.as_ref()).expect("a key"), id: id.to_string() }
     }
 
-    /// With a key that somebody else made.
+    /// With a foreign key.
     pub fn of_file(path: &std::path::Path) -> Signer {
         let key = PrivatePkcs8KeyDer::from_pem_file(path).expect("a key");
         Signer { pair: EcdsaKeyPair::from_pkcs8(&ES256, key.secret_pkcs8_der()).expect("a key"), id: String::new() }

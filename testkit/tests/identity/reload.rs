@@ -41,8 +41,8 @@ async fn authorizers_change_with_their_file() {
     let flags =
         [format!("--authorization-config={}", file.display()), format!("--token-auth-file={}", tokens.display())];
     let server = Flagged::start(dir.path(), &flags).await.expect("a server");
-    let (nobody, admin) = (server.nobody(), server.admin());
-    let code = async || nobody.get_with(PODS, "ada-s-token").await.code;
+    let (anonymous, admin) = (server.anonymous(), server.admin());
+    let code = async || anonymous.get_with(PODS, "ada-s-token").await.code;
     let reloads = "apiserver_authorization_config_controller_automatic_reloads_total{";
     let info = "apiserver_authorization_config_controller_last_config_info{";
     assert_eq!(code().await, 403);
@@ -75,8 +75,8 @@ async fn authorizers_change_with_their_file() {
     server.stop().await;
 }
 
-fn providers(url: &str, authority: &str, anonymous: bool) -> String {
-    let pem: String = authority.lines().map(|line| format!("      {line}\n")).collect();
+fn providers(url: &str, ca: &str, anonymous: bool) -> String {
+    let pem: String = ca.lines().map(|line| format!("      {line}\n")).collect();
     let jwt = format!(
         "- issuer:\n    url: {url}\n    audiences: [cluster]\n    certificateAuthority: |\n{pem}  claimMappings: {{username: {{claim: sub, prefix: 'idp:'}}}}\n"
     );
@@ -89,7 +89,7 @@ fn providers(url: &str, authority: &str, anonymous: bool) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn issuers_change_with_their_file() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (authority, serving) = pair(&dir.path().join("provider"));
+    let (ca, serving) = pair(&dir.path().join("provider"));
     let key = Signer::new("k");
     let provider = Arc::new(Provider { keys: Mutex::new(vec![key.jwk()]), ..Provider::default() });
     let answers = provider.clone();
@@ -102,23 +102,23 @@ async fn issuers_change_with_their_file() {
     std::fs::write(&file, providers("", "", false)).expect("a file");
     let flags = [format!("--authentication-config={}", file.display()), "--authorization-mode=AlwaysAllow".to_string()];
     let server = Flagged::start(dir.path(), &flags).await.expect("a server");
-    let (nobody, admin) = (server.nobody(), server.admin());
+    let (anonymous, admin) = (server.anonymous(), server.admin());
     let reloads = "apiserver_authentication_config_controller_automatic_reloads_total{";
     let failures = async |count: &str| {
         until(count, async || metric(&admin, reloads, "status=\"failure\"").await == count).await;
     };
     let jane = (201, "idp:jane system:authenticated".to_string());
-    assert_eq!(user_of(&nobody, &token).await.0, 401);
-    replace(&file, &providers(&https.url(), &authority.certificate, false));
-    until("the provider is believed", async || user_of(&nobody, &token).await == jane).await;
+    assert_eq!(user_of(&anonymous, &token).await.0, 401);
+    replace(&file, &providers(&https.url(), &ca.certificate, false));
+    until("the provider is believed", async || user_of(&anonymous, &token).await == jane).await;
 
     replace(&file, "apiVersion: v9\n");
     failures("1").await;
-    replace(&file, &providers(&https.url(), &authority.certificate, true));
+    replace(&file, &providers(&https.url(), &ca.certificate, true));
     failures("2").await;
-    assert_eq!(nobody.get(PODS).await.code, 401, "who may come without a name is decided at the start");
-    assert_eq!(user_of(&nobody, &token).await, jane, "the last good one is in force");
+    assert_eq!(anonymous.get(PODS).await.code, 401, "who may come without a name is decided at the start");
+    assert_eq!(user_of(&anonymous, &token).await, jane, "the last good one is in force");
     replace(&file, &providers("", "", false));
-    until("the provider is gone", async || user_of(&nobody, &token).await.0 == 401).await;
+    until("the provider is gone", async || user_of(&anonymous, &token).await.0 == 401).await;
     server.stop().await;
 }

@@ -22,19 +22,19 @@ pub fn now() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs() as i64
 }
 
-/// An authority and a server's certificate of it.
+/// A CA and a server's certificate of it.
 pub fn pair(dir: &std::path::Path) -> (Pair, Pair) {
     let pki = Pki::open(dir.to_path_buf()).expect("a directory");
-    let authority = pki.authority("ca", "provider").expect("a CA bundle");
+    let ca = pki.ensure_ca("ca", "provider").expect("a CA bundle");
     let subject = Subject {
         file: "provider".to_string(),
-        authority: "ca",
+        ca: "ca",
         common_name: "provider".to_string(),
         organization: String::new(),
         names: Vec::new(),
         addresses: vec![IpAddr::from([127, 0, 0, 1])],
     };
-    (authority.clone(), pki.leaf(&authority, &subject).expect("a certificate"))
+    (ca.clone(), pki.leaf(&ca, &subject).expect("a certificate"))
 }
 
 pub async fn user_of(client: &Client, token: &str) -> (u16, String) {
@@ -89,7 +89,7 @@ fn rules(url: &str) -> Rules {
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_of_a_provider_are_verified_with_its_keys() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (authority, serving) = pair(dir.path());
+    let (ca, serving) = pair(dir.path());
     let provider = Arc::new(Provider::default());
     let answers = provider.clone();
     let https = Https::serve(&serving, move |path, _| answers.answer(path)).await;
@@ -97,18 +97,18 @@ async fn tokens_of_a_provider_are_verified_with_its_keys() {
     let first = Signer::new("first");
     *provider.keys.lock() = vec![first.jwk()];
 
-    let trust = Trust::pem(authority.certificate.as_bytes()).expect("a CA bundle");
+    let trust = Trust::pem(ca.certificate.as_bytes()).expect("a CA bundle");
     let caller = Caller::new(&trust, None).expect("a client");
     let issuer = Issuer::new(rules(&https.url()), caller).expect("an issuer");
     let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.issuers = one(issuer)).await;
-    let nobody = cluster.client_as(None);
+    let anonymous = cluster.client_as(None);
     let claims = tree! {
         "iss" => https.url(), "aud" => list!["cluster"], "sub" => "jane", "roles" => list!["devs"],
         "exp" => now() + 600,
     };
     let jane = (201, "idp:jane devs,system:authenticated".to_string());
-    assert_eq!(user_of(&nobody, &first.token(&claims)).await, jane);
-    assert_eq!(user_of(&nobody, &first.token(&claims)).await, jane);
+    assert_eq!(user_of(&anonymous, &first.token(&claims)).await, jane);
+    assert_eq!(user_of(&anonymous, &first.token(&claims)).await, jane);
     assert_eq!(provider.asked.load(Ordering::SeqCst), 1, "the keys are kept");
 
     let changed = |key: &str, value: Tree| {
@@ -128,14 +128,14 @@ async fn tokens_of_a_provider_are_verified_with_its_keys() {
         ("an algorithm of secrets", first.token_as("HS256", &claims)),
     ];
     for (what, token) in cases {
-        assert_eq!(user_of(&nobody, &token).await.0, 401, "{what}");
+        assert_eq!(user_of(&anonymous, &token).await.0, 401, "{what}");
     }
 
     // The provider goes over to another key: the first token of it makes the keys be fetched again.
     let second = Signer::new("second");
     *provider.keys.lock() = vec![second.jwk()];
-    until("the new key is known", async || user_of(&nobody, &second.token(&claims)).await == jane).await;
-    assert_eq!(user_of(&nobody, &first.token(&claims)).await.0, 401, "the old key is gone");
+    until("the new key is known", async || user_of(&anonymous, &second.token(&claims)).await == jane).await;
+    assert_eq!(user_of(&anonymous, &first.token(&claims)).await.0, 401, "the old key is gone");
     cluster.stop().await;
 }
 
@@ -179,29 +179,29 @@ async fn a_webhook_reviews_tokens_and_its_answers_are_kept() {
     let remote = remote(dir.path(), &https);
     let webhook = Webhook::new(remote, "v1", Duration::from_secs(600)).expect("a webhook");
     let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.webhook = Some(webhook)).await;
-    let nobody = cluster.client_as(None);
+    let anonymous = cluster.client_as(None);
     let jane = (201, "jane devs,system:authenticated".to_string());
     for token in ["good", "bad"] {
         let before = asked.load(Ordering::SeqCst);
         for _ in 0..3 {
-            let got = user_of(&nobody, token).await;
+            let got = user_of(&anonymous, token).await;
             assert!(if token == "good" { got == jane } else { got.0 == 401 }, "{token}: {got:?}");
         }
         assert_eq!(asked.load(Ordering::SeqCst), before + 1, "{token}");
     }
     for token in ["garbage", "broken"] {
         let before = asked.load(Ordering::SeqCst);
-        assert_eq!(user_of(&nobody, token).await.0, 401);
-        assert_eq!(user_of(&nobody, token).await.0, 401);
+        assert_eq!(user_of(&anonymous, token).await.0, 401);
+        assert_eq!(user_of(&anonymous, token).await.0, 401);
         assert_eq!(asked.load(Ordering::SeqCst), before + 2, "failures are not kept: {token}");
     }
     drop(https);
-    assert_eq!(user_of(&nobody, "good").await, jane);
-    assert_eq!(user_of(&nobody, "other").await.0, 401);
+    assert_eq!(user_of(&anonymous, "good").await, jane);
+    assert_eq!(user_of(&anonymous, "other").await.0, 401);
     cluster.stop().await;
 }
 
-/// A webhook whose certificate is of the authority in a directory, and how often it was asked.
+/// A webhook whose certificate is of the CA in a directory, and how often it was asked.
 async fn webhook_server(dir: &std::path::Path, answer: fn(&[u8]) -> (u16, Vec<u8>)) -> (Https, Arc<AtomicUsize>) {
     let (_, serving) = pair(&dir.join("pki"));
     let asked = Arc::new(AtomicUsize::new(0));
@@ -214,7 +214,7 @@ async fn webhook_server(dir: &std::path::Path, answer: fn(&[u8]) -> (u16, Vec<u8
     (https, asked)
 }
 
-/// The webhook of a kubeconfig file in a directory that has its authority too.
+/// The webhook of a kubeconfig file in a directory that has its CA too.
 fn remote(dir: &std::path::Path, https: &Https) -> kubeconfig::Remote {
     let file = dir.join("webhook.yaml");
     let text = format!(

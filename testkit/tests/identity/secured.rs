@@ -16,18 +16,18 @@ use crate::until;
 async fn certificates_are_renewed_while_the_server_runs() {
     let dir = tempfile::tempdir().expect("a directory");
     // They live for three seconds: the timer must make new ones after two.
-    let lifetimes = Lifetimes { authority: Duration::from_secs(3600), leaf: Duration::from_secs(3) };
+    let lifetimes = Lifetimes { ca: Duration::from_secs(3600), leaf: Duration::from_secs(3) };
     let pki = Pki::with_clock(dir.path().join("pki"), lifetimes, Arc::new(SystemTime::now)).expect("a directory");
     let own = ClusterPki::new(pki, [127, 0, 0, 1].into(), &server::Config::default(), &[]).expect("names");
     let current = own.load().expect("certificates");
     let serving = credentials::serving(&current).expect("a certificate");
     let mut cluster = Cluster::start_changed(|plan, _| {
         plan.serving = serving.clone();
-        let authorities = plan.authentication.clients.as_ref().expect("authorities");
-        authorities.replace(current.clients.as_deref().expect("a CA bundle")).expect("a CA bundle");
+        let cas = plan.authentication.clients.as_ref().expect("CA bundle");
+        cas.replace(current.clients.as_deref().expect("a CA bundle")).expect("a CA bundle");
     })
     .await;
-    let (authority, admin) = current.admin.clone().expect("an administrator");
+    let (ca, admin) = current.admin.clone().expect("an administrator");
     let kubeconfig = dir.path().join("kubeconfig");
     let address = cluster.address();
     let keeper = Keeper {
@@ -38,7 +38,7 @@ async fn certificates_are_renewed_while_the_server_runs() {
         kubeconfig: Some((kubeconfig.clone(), address)),
     };
     tokio::spawn(keeper.run(cluster.server().clone()));
-    let client = testkit::Client::new(address, &authority, &admin);
+    let client = testkit::Client::new(address, &ca, &admin);
     let shown = client.connect().await.shown;
     until("another certificate is shown", async || client.connect().await.shown != shown).await;
     until("the kubeconfig is written again", async || kubeconfig.exists()).await;
@@ -69,14 +69,14 @@ async fn sends_cors_and_hsts_headers() {
         plan.config.strict_transport_security = Some("max-age=7; preload".parse().expect("a value"));
     })
     .await;
-    let nobody = cluster.client_as(None);
-    let reply = nobody.raw("OPTIONS", "/api/v1/pods", &[("origin", "https://ui.example")], Vec::new()).await;
+    let anonymous = cluster.client_as(None);
+    let reply = anonymous.raw("OPTIONS", "/api/v1/pods", &[("origin", "https://ui.example")], Vec::new()).await;
     assert_eq!(
         (reply.code, &reply.headers["access-control-allow-origin"]),
         (204, &"https://ui.example".parse().unwrap())
     );
     assert_eq!(reply.headers["access-control-allow-credentials"], "true");
-    let reply = nobody.raw("OPTIONS", "/api/v1/pods", &[("origin", "https://evil.example")], Vec::new()).await;
+    let reply = anonymous.raw("OPTIONS", "/api/v1/pods", &[("origin", "https://evil.example")], Vec::new()).await;
     assert!(reply.code == 401 && !reply.headers.contains_key("access-control-allow-origin"));
     let reply = cluster.client.raw("GET", "/version", &[("origin", "https://ui.example")], Vec::new()).await;
     assert_eq!(reply.headers["strict-transport-security"], "max-age=7; preload");

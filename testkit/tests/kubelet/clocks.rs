@@ -18,8 +18,8 @@ fn heartbeat(simulation: &Simulation) -> String {
     leases.first().map(|lease| lease.str("spec.renewTime").to_string()).unwrap_or_default()
 }
 
-/// Whatever somebody does to the clock: who runs goes on, who waits does not wait for longer, who comes is taken, and the
-/// node does not seem to be away.
+/// However the clock is set: running pods continue, waiting pods do not wait longer, new pods are accepted, and the node
+/// stays ready.
 #[test]
 fn clock_jumps_stop_and_block_no_pod() {
     for (seed, jump) in [(1, DAY), (2, -DAY), (3, 400 * DAY), (4, -400 * DAY)] {

@@ -295,7 +295,7 @@ async fn unfinished_mounts_are_undone() {
     let client = &cluster.client;
     fill(client).await;
     let node = Node::start(&cluster);
-    // Nobody was called for this one, and nobody is needed to take it back.
+    // No driver was called for this one, and none is needed to clean it up.
     let early = pod(client, "early", "persistentVolumeClaim: {claimName: data}").await;
     assert_eq!(node.problem(&early).await.len(), 1);
     node.volumes.remove(early.str("metadata.uid")).await.unwrap();

@@ -68,7 +68,7 @@ async fn pods_stop_after_proxies_confirm() {
     }
     let pod = |name: &str| format!("{CORE}/pods/{name}");
 
-    // Nobody confirms: nobody waits.
+    // No proxy confirms: the kubelet does not wait.
     serve(client, "plain", "n1", 600).await;
     client.until(&pod("plain"), |_, pod| condition(pod, "Ready") == "True").await;
     slice(client, "plain", false).await;
@@ -93,7 +93,7 @@ async fn pods_stop_after_proxies_confirm() {
     let given = agent.runtime.stopped().into_iter().find(|(name, _)| name == "web").map(|(_, seconds)| seconds);
     assert!(given.is_some_and(|given| (300..=600).contains(&given)), "{given:?}");
 
-    // Nobody confirms in time: half of the grace period is the container's own.
+    // No proxy confirms in time: half of the grace period is the container's own.
     serve(client, "late", "n1", 4).await;
     client.until(&pod("late"), |_, pod| condition(pod, "tiphys.io/OutOfRotation") == "False").await;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! A pod that takes long to end: whoever is in a hurry is heard, and what becomes of it meanwhile is told.
+//! A pod that takes long to stop: a shorter grace period applies at once, and its status is updated meanwhile.
 
 use api::Tree;
 use testkit::Cluster;

@@ -26,24 +26,24 @@ use testkit::{Cluster, client::tls};
 /// A client that is a node.
 pub fn node_client(cluster: &Cluster, name: &str) -> client::Client {
     let pki = cluster.pki();
-    let authority = pki.read("ca").expect("a CA bundle").expect("a CA bundle");
+    let ca = pki.read("ca").expect("a CA bundle").expect("a CA bundle");
     let subject = Subject {
         file: format!("node-{name}"),
-        authority: "ca",
+        ca: "ca",
         common_name: format!("system:node:{name}"),
         organization: "system:nodes".to_string(),
         names: Vec::new(),
         addresses: Vec::new(),
     };
-    let pair = pki.issue(&authority, &subject).expect("a certificate");
+    let pair = pki.issue(&ca, &subject).expect("a certificate");
     let address = cluster.address();
-    let https = client::https::Https::new("127.0.0.1", address.port(), None, Arc::new(tls(&authority, Some(&pair))))
+    let https = client::https::Https::new("127.0.0.1", address.port(), None, Arc::new(tls(&ca, Some(&pair))))
         .expect("a client");
     client::Client::new(Arc::new(https), "test")
 }
 
-/// Whether this is the run that may mount: the test runs itself again where nobody else sees its mounts, and where
-/// they end with it.
+/// Whether this is the run that may mount: the test runs itself again in a private mount namespace, whose
+/// mounts end with it.
 pub fn is_apart(test: &str) -> bool {
     if std::env::var_os("MOUNTS_APART").is_some() {
         return true;

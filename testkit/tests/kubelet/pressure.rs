@@ -51,7 +51,7 @@ fn evicts_pods_under_memory_pressure_and_recovers() {
                 told(world, "Evicted", message) && told(world, "EvictionThresholdMet", "Attempting to reclaim memory")
             })
             .await;
-        // Enough is left now: nobody else goes, and nobody comes.
+        // Enough is left now: no other pod is evicted, and none is admitted.
         make(&admin, "late", tree! {}).await;
         let late = until_phase(simulation, "late", "Failed").await;
         let refused = "Pod was rejected: The node had condition: [MemoryPressure]. ";

@@ -64,7 +64,7 @@ async fn probes_set_the_grace_period() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let agent = start(&cluster, |_| {}).await;
-    // Nobody listens on the first of all ports.
+    // No process listens on port 1.
     let probe = "livenessProbe: {periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 7, \
                  tcpSocket: {host: 127.0.0.1, port: 1}}";
     make(client, &format!("{CORE}/pods"), &pod("short", probe)).await;

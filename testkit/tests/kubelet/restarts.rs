@@ -87,7 +87,7 @@ fn forgotten_containers_are_not_restarted() {
         simulation.until("they go on", MINUTE, runs_again("goes-on", "on-failure")).await;
         let mut order = scene.runtime.order();
         order.sort();
-        assert_eq!(order, ["+goes-on", "+steady"], "nobody else is started");
+        assert_eq!(order, ["+goes-on", "+steady"], "no other container is started");
         assert!(scene.runtime.state().log("always").ends_with("1.log"), "the log of before is left alone");
         assert_eq!(container(&pod(simulation, "on-failure"), "done").at("state.terminated").int("exitCode"), Some(0));
         assert_eq!(pod(simulation, "on-failure").str("status.phase"), "Running");

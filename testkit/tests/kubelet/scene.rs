@@ -44,7 +44,7 @@ impl Scene {
     }
 }
 
-/// A clock that somebody sets.
+/// A clock that tests set.
 pub struct Set {
     clock: RuntimeClock,
     seconds: AtomicI64,
@@ -73,7 +73,7 @@ pub async fn start(simulation: &Simulation) -> Scene {
     let account = async |simulation: &Simulation| !simulation.objects("serviceaccounts", "default").is_empty();
     simulation.until("the account of pods", MINUTE, account).await;
     let (dir, runtime) = (Directory::new(), remembered());
-    // They were there before the agent: nobody can say how old they are.
+    // They existed before the kubelet: their age is unknown.
     runtime.state().images = vec!["old".to_string(), "older".to_string()];
     let clock = Set::new();
     runtime.state().clock = Some(clock.clone());

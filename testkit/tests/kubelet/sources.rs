@@ -1,4 +1,4 @@
-//! Pods that are a node's own, and a node that nobody disturbs, in simulated time.
+//! Static pods, and a node that stays idle, in simulated time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn a_quiet_node_stays_ready() {
                 assert_eq!(simulation.ready_nodes(), 1, "in minute {minute}");
             }
             if minute == 10 {
-                // Somebody sets the clock.
+                // The clock is set.
                 scene.clock.jump(3600);
             }
         }
@@ -141,7 +141,7 @@ fn pods_of_an_unreachable_url_keep_running() {
         scene.start(simulation, told(&url)).await;
         let uid = mirror(simulation, "web-n1").str("metadata.uid").to_string();
         simulation.pass(5 * MINUTE).await;
-        assert_eq!(scene.runtime.order(), ["+web"], "nobody ends it");
+        assert_eq!(scene.runtime.order(), ["+web"], "it is not stopped");
         assert_eq!(mirror(simulation, "web-n1").str("metadata.uid"), uid);
         // Nothing is a list of none.
         answer.send_replace(String::new());
@@ -161,7 +161,7 @@ fn leftovers_are_removed_when_the_runtime_is_back() {
         scene.runtime.state().is_mute = true;
         scene.start(simulation, |_| {}).await;
         simulation.pass(2 * MINUTE).await;
-        assert!(left.exists(), "it may be somebody's");
+        assert!(left.exists(), "it may belong to another program");
         scene.runtime.state().is_mute = false;
         simulation.until("nothing is left", 3 * MINUTE, async |_| !left.exists()).await;
         scene.stop().await;

@@ -77,13 +77,13 @@ async fn owners_that_do_not_exist_hold_nothing() {
     let mut cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let at = |name: &str| format!("{MAPS}/{name}");
-    let mut nobody = map(client, MAPS, "nobody", &[]).await;
-    nobody.child("metadata").set("uid", "0f8fad5b-d9cb-469f-a165-70867728950e");
-    map(client, MAPS, "a", &[&nobody]).await;
+    let mut absent = map(client, MAPS, "absent", &[]).await;
+    absent.child("metadata").set("uid", "0f8fad5b-d9cb-469f-a165-70867728950e");
+    map(client, MAPS, "a", &[&absent]).await;
     until_gone(client, &at("a")).await;
-    assert!(!is_gone(client, &at("nobody")).await, "another one of that name is not meant");
+    assert!(!is_gone(client, &at("absent")).await, "another one of that name is not meant");
 
-    // An owner in another namespace is none, and somebody says so.
+    // An owner in another namespace does not count, and an event reports it.
     let owner = map(client, "/api/v1/namespaces/kube-public/configmaps", "far", &[]).await;
     map(client, MAPS, "b", &[&owner]).await;
     until_gone(client, &at("b")).await;

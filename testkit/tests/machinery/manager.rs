@@ -103,7 +103,7 @@ async fn manager_exits_when_it_loses_its_lease() {
     let client = cluster.client.clone();
     let mut running = manager(&cluster, &[]).await;
     crate::until("it leads", async || client.get(LEASE).await.code == 200).await;
-    let stolen = r#"{"spec":{"holderIdentity":"somebody","leaseDurationSeconds":60}}"#;
+    let stolen = r#"{"spec":{"holderIdentity":"other","leaseDurationSeconds":60}}"#;
     assert_eq!(client.patch(LEASE, "merge", stolen).await.code, 200);
     let ended = tokio::time::timeout(testkit::client::DEADLINE, running.ended()).await.expect("in time");
     assert!(ended.expect_err("an error").describe().contains("leader election lost"));
@@ -117,15 +117,15 @@ async fn port_reloads_its_files() {
     let pair = |file: &str| -> Pair { pki.read(file).expect("a file").expect("a certificate") };
     let directory = cluster.dir().join("port");
     std::fs::create_dir(&directory).expect("a directory");
-    let authorities = directory.join("clients.crt");
+    let cas = directory.join("clients.crt");
     let stranger = cluster::pki::self_signed("stranger", IpAddr::from([127, 0, 0, 1])).expect("a certificate");
-    std::fs::write(&authorities, &stranger.certificate).expect("a file");
-    let flag = format!("--client-ca-file={}", authorities.display());
+    std::fs::write(&cas, &stranger.certificate).expect("a file");
+    let flag = format!("--client-ca-file={}", cas.display());
     let running = manager(&cluster, &["--leader-elect=false", &flag]).await;
     let admin = Client::as_user(running.address.expect("a port"), &pair("ca"), Some(&pair("admin")));
-    assert_eq!(admin.get("/metrics").await.code, 401, "nobody whom it knows");
-    std::fs::write(&authorities, "no certificate").expect("a file");
-    std::fs::write(&authorities, &pair("ca").certificate).expect("a file");
+    assert_eq!(admin.get("/metrics").await.code, 401, "an unknown user");
+    std::fs::write(&cas, "no certificate").expect("a file");
+    std::fs::write(&cas, &pair("ca").certificate).expect("a file");
     crate::until("it is known", async || admin.get("/metrics").await.code == 200).await;
     running.stop().await.expect("it ends");
     cluster.stop().await;
@@ -139,16 +139,16 @@ async fn port_authorizes_requests() {
     let pki = cluster.pki();
     let pair = |file: &str| -> Pair { pki.read(file).expect("a file").expect("a certificate") };
     let to = |user: Option<&Pair>| Client::as_user(address, &pair("ca"), user);
-    let nobody = to(None);
-    assert_eq!(nobody.get("/healthz").await.code, 200);
-    assert_eq!(nobody.get("/healthz/serviceaccount-controller").await.code, 403, "only the root is for everybody");
-    assert_eq!(nobody.get("/metrics").await.code, 403);
+    let anonymous = to(None);
+    assert_eq!(anonymous.get("/healthz").await.code, 200);
+    assert_eq!(anonymous.get("/healthz/serviceaccount-controller").await.code, 403, "only the root is for everybody");
+    assert_eq!(anonymous.get("/metrics").await.code, 403);
     let admin = to(Some(&pair("admin")));
     let text = String::from_utf8(admin.get("/metrics").await.bytes.to_vec()).expect("text");
     assert!(text.contains("workqueue_adds_total{name=\"serviceaccount-controller\"}"), "{text}");
     assert_eq!(admin.get("/healthz/serviceaccount-controller").await.code, 200);
     assert_eq!(admin.get("/healthz/no-such-controller").await.code, 404);
-    // A certificate that is known, of somebody whom the API server does not allow it.
+    // A trusted certificate of a user whom the API server does not authorize.
     assert_eq!(to(Some(&pair("scheduler"))).get("/metrics").await.code, 403);
     // A token is judged by the API server.
     let request = tree! {
@@ -157,8 +157,8 @@ async fn port_authorizes_requests() {
     default_account(&cluster.client, "default").await;
     let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
     let token = cluster.client.post(path, &request).await.tree().str("status.token").to_string();
-    assert_eq!(nobody.get_with("/metrics", &token).await.code, 403);
-    assert_eq!(nobody.get_with("/metrics", "no token").await.code, 401);
+    assert_eq!(anonymous.get_with("/metrics", &token).await.code, 403);
+    assert_eq!(anonymous.get_with("/metrics", "no token").await.code, 401);
     let role = tree! {
         "apiVersion" => "rbac.authorization.k8s.io/v1", "kind" => "ClusterRoleBinding",
         "metadata" => tree! { "name" => "monitoring" },
@@ -170,7 +170,7 @@ async fn port_authorizes_requests() {
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     assert_eq!(cluster.client.post(bindings, &role).await.code, 201);
     // A refusal is kept for some seconds.
-    crate::until("it is allowed", async || nobody.get_with("/metrics", &token).await.code == 200).await;
+    crate::until("it is allowed", async || anonymous.get_with("/metrics", &token).await.code == 200).await;
     running.stop().await.expect("it ends");
     cluster.stop().await;
 }

@@ -24,8 +24,8 @@ fn in_process(cluster: &Cluster) -> Client {
 
 /// A client with the administrator's certificate.
 fn https(cluster: &Cluster) -> Client {
-    let (authority, admin) = (cluster.pki().read("ca"), cluster.pki().read("admin"));
-    let tls = testkit::client::tls(&authority.expect("a file").expect("a CA bundle"), admin.expect("a file").as_ref());
+    let (ca, admin) = (cluster.pki().read("ca"), cluster.pki().read("admin"));
+    let tls = testkit::client::tls(&ca.expect("a file").expect("a CA bundle"), admin.expect("a file").as_ref());
     let address = cluster.address();
     let transport = Https::new(&address.ip().to_string(), address.port(), None, Arc::new(tls)).expect("an address");
     Client::new(Arc::new(transport), "machinery")
@@ -203,7 +203,7 @@ async fn a_leader_that_was_paused_cannot_write() {
         biased;
         () = writes => {}
         () = first.renew_until_lost() => panic!("the lease is kept"),
-        () = second.acquire() => panic!("somebody else leads"),
+        () = second.acquire() => panic!("another candidate leads"),
     }
     // From here on the first one stands still.
     in_time("the second election", second.acquire()).await;

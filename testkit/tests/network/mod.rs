@@ -228,7 +228,7 @@ async fn endpoints_follow_pods() {
     let seen = see(client, &slices, "one is left", |slices| endpoints(slices) == both[1..]).await;
     assert_eq!(seen.list("items").len(), 1, "an empty slice goes");
 
-    // What somebody spoils is put right.
+    // Manual changes are reverted.
     let name = seen.list("items")[0].str("metadata.name").to_string();
     assert_eq!(client.delete(&format!("{SLICES}/{name}")).await.code, 200);
     see(client, &slices, "made again", |slices| endpoints(slices) == both[1..]).await;

@@ -204,7 +204,7 @@ async fn a_retained_volume_is_released_and_another_is_not_recycled() {
     cluster.stop().await;
 }
 
-/// A cluster whose nodes have a directory for volumes, and a class that is nobody's default yet.
+/// A cluster whose nodes have a directory for volumes, and a class that is not the default yet.
 async fn start_with_directories() -> Cluster {
     let cluster = Cluster::start_changed(|plan, pki| {
         let loopback = std::net::IpAddr::from([127, 0, 0, 1]);

@@ -1,4 +1,4 @@
-//! A machine joins: it finds the authority by its fingerprint, asks for a certificate by its token, and comes back
+//! A machine joins: it finds the CA by its fingerprint, asks for a certificate by its token, and comes back
 //! by that.
 
 use api::{base64, tree};
@@ -13,9 +13,9 @@ const TOKEN: &str = "abcdef.0123456789abcdef";
 const SECRETS: Resource = Resource::core("secrets");
 const NODES: Resource = Resource::core("nodes");
 
-async fn make_joinable(cluster: &Cluster, url: &str, authority: &str) {
+async fn make_joinable(cluster: &Cluster, url: &str, ca: &str) {
     let client = in_process::administrator(cluster.server());
-    for (resource, namespace, object) in join_objects::objects(url, authority) {
+    for (resource, namespace, object) in join_objects::objects(url, ca) {
         client.create(resource, namespace, &object).await.expect("made");
     }
     let text = |text: &str| base64::encode(text.as_bytes());
@@ -36,11 +36,11 @@ async fn make_joinable(cluster: &Cluster, url: &str, authority: &str) {
 async fn machines_join_with_a_token() {
     let cluster = Cluster::start_whole().await;
     let url = format!("https://{}", cluster.address());
-    let authority = cluster.pki().read("ca").expect("a CA bundle").expect("a CA bundle").certificate;
-    make_joinable(&cluster, &url, &authority).await;
+    let ca = cluster.pki().read("ca").expect("a CA bundle").expect("a CA bundle").certificate;
+    make_joinable(&cluster, &url, &ca).await;
 
-    let hash = join::fingerprints(&authority).expect("a fingerprint").remove(0);
-    assert_eq!(join::discover(&url, TOKEN, &hash).await.expect("the CA"), authority);
+    let hash = join::fingerprints(&ca).expect("a fingerprint").remove(0);
+    assert_eq!(join::discover(&url, TOKEN, &hash).await.expect("the CA"), ca);
     let other = format!("sha256:{}", "0".repeat(64));
     let refused = join::discover(&url, TOKEN, &other).await.expect_err("refused").describe();
     assert!(refused.contains("this is another cluster"), "{refused}");
@@ -49,7 +49,7 @@ async fn machines_join_with_a_token() {
 
     let dir = tempfile::tempdir().expect("a directory");
     let (kubeconfig, first) = (dir.path().join("kubelet.conf"), dir.path().join("bootstrap.conf"));
-    let written = api::yaml::encode(&join::bootstrap_config(&url, &authority, TOKEN));
+    let written = api::yaml::encode(&join::bootstrap_config(&url, &ca, TOKEN));
     std::fs::write(&first, written).expect("a file");
     bootstrap::ensure(&kubeconfig, Some(&first), dir.path(), "n1").await.expect("a certificate");
     // What is there and good is not asked for again, and needs no token.
@@ -71,10 +71,10 @@ async fn machines_join_with_a_token() {
 async fn invalid_tokens_are_explained() {
     let cluster = Cluster::start_whole().await;
     let url = format!("https://{}", cluster.address());
-    let authority = cluster.pki().read("ca").expect("a CA bundle").expect("a CA bundle").certificate;
+    let ca = cluster.pki().read("ca").expect("a CA bundle").expect("a CA bundle").certificate;
     let dir = tempfile::tempdir().expect("a directory");
     let first = dir.path().join("bootstrap.conf");
-    std::fs::write(&first, api::yaml::encode(&join::bootstrap_config(&url, &authority, TOKEN))).expect("a file");
+    std::fs::write(&first, api::yaml::encode(&join::bootstrap_config(&url, &ca, TOKEN))).expect("a file");
     let refused = bootstrap::ensure(&dir.path().join("kubelet.conf"), Some(&first), dir.path(), "n1").await;
     let refused = refused.expect_err("refused").describe();
     assert!(refused.contains("--bootstrap-kubeconfig: 401"), "{refused}");

@@ -1,5 +1,5 @@
 //! The agent's own node, seen through the API: it acts as a node under the Node authorizer and NodeRestriction, so
-//! that a write which those refuse shows here. Its runtime is a socket that nobody serves.
+//! that a write which those refuse shows here. Its runtime is a socket without a server.
 
 mod join;
 mod serving;
@@ -99,7 +99,7 @@ async fn a_node_registers_leases_and_reports() {
         if condition(seen, "DiskPressure").str("status") == "True" {
             break seen.clone();
         }
-        assert_eq!(condition(seen, "Ready").str("lastHeartbeatTime"), beat, "somebody else has written it");
+        assert_eq!(condition(seen, "Ready").str("lastHeartbeatTime"), beat, "another client has written it");
     };
     assert_eq!(condition(&pressed, "DiskPressure").str("message"), "kubelet has disk pressure");
     until_told(client, "NodeHasDiskPressure").await;
@@ -121,7 +121,7 @@ async fn existing_nodes_are_taken_over() {
     assert_eq!((labels.str("kubernetes.io/hostname"), labels.str("disk"), labels.str("mine")), ("host-1", "slow", "x"));
     assert_eq!(taken.map("status.capacity").str("pods"), "110");
 
-    // Whoever thinks that it is lost is told otherwise.
+    // A controller that marks it as lost is corrected.
     let unknown = r#"{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown"}]}}"#;
     let reply = client.patch(&format!("{NODE}/status"), "strategic-merge", unknown).await;
     assert_eq!(reply.code, 200);

@@ -242,7 +242,7 @@ async fn commands_run_by_every_protocol_and_both_ways() {
                 soon("output", stdout.read_exact(&mut out)).await.expect("output");
                 assert_eq!(&out, b"hello", "{verb} {protocol}");
                 if protocol == "v4.channel.k8s.io" && carrier == Carrier::WebSocket {
-                    // By this one nobody can say that there is no more input.
+                    // This protocol cannot signal the end of the input.
                     continue;
                 }
                 stdin.shutdown().await.expect("the end of input");
@@ -271,7 +271,7 @@ async fn failed_commands_are_reported() {
     let ending = soon("the ending", remote.ending).await.expect("an ending");
     let why = "Internal error occurred: unable to upgrade connection: container not found (\"c\")";
     assert_eq!(ending, Ending::Failed(why.to_string()));
-    // Nobody is there any more.
+    // The container has exited.
     show_port(client, 1).await;
     let refused = scene.upgrade(Carrier::Spdy, &["v4.channel.k8s.io"], place).await.err().unwrap_or_default();
     assert!(refused.contains("error dialing backend: dial tcp 127.0.0.1:1: connect: connection refused"), "{refused}");
@@ -365,14 +365,14 @@ async fn kubelet_delegates_authentication_and_authorization() {
     let no =
         "Forbidden (user=system:serviceaccount:default:other, verb=get, resource=nodes, subresource(s)=[pods proxy])";
     for (token, code, words) in
-        [(tokens[0].as_str(), 200, "\"PodList\""), (&tokens[1], 403, no), ("nobody's", 401, "Unauthorized")]
+        [(tokens[0].as_str(), 200, "\"PodList\""), (&tokens[1], 403, no), ("unknown", 401, "Unauthorized")]
     {
         let got = asked(at, None, Some(token), "/pods").await;
         assert_eq!((got.0, got.1.contains(words)), (code, true), "{}", got.1);
     }
 }
 
-/// Asks an agent itself, whoever it says it is.
+/// Sends a request to a kubelet directly, without verifying its certificate.
 async fn asked(at: SocketAddr, user: Option<&pki::Pair>, token: Option<&str>, path: &str) -> (u16, String) {
     let identity = user.map(|pair| {
         server::outbound::callout::Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).expect("an identity")

@@ -296,9 +296,9 @@ async fn trust_bundles_need_attest_permission() {
     binding.set("roleRef", tree! { "apiGroup" => api_group, "kind" => "ClusterRole", "name" => "jane" });
     assert_eq!(client.post(&format!("{rbac}/clusterrolebindings"), &binding).await.code, 201);
 
-    let authority = cluster.pki().read("ca").expect("a pair").expect("a pair").certificate;
+    let ca = cluster.pki().read("ca").expect("a pair").expect("a pair").certificate;
     let mut bundle = named("certificates.k8s.io/v1", "ClusterTrustBundle", "example.com:x:a");
-    bundle.set("spec", tree! { "signerName" => "example.com/x", "trustBundle" => authority });
+    bundle.set("spec", tree! { "signerName" => "example.com/x", "trustBundle" => ca });
     let path = "/apis/certificates.k8s.io/v1/clustertrustbundles";
     let headers = [("content-type", "application/json"), ("impersonate-user", "jane")];
     let as_jane = async || client.raw("POST", path, &headers, api::json::encode(&bundle, None)).await;

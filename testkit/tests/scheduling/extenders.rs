@@ -92,7 +92,7 @@ async fn extenders_choose_preemption_victims() {
     let cluster = start_as(Some(configuration(&service.url(), "preemptVerb: preempt")), &nodes).await;
     let client = &cluster.client;
     preemption::class(client, "low", 10).await;
-    // Without a say of others the first node would do as well: there are no budgets, and nobody has started.
+    // Without extenders the first node would be chosen: there are no budgets, and no pod has started.
     for round in 0..2 {
         for name in ["one", "two"] {
             client.until(&create(client, &pod(&format!("{name}-{round}"), "1")).await, is_bound).await;

@@ -1,4 +1,4 @@
-//! The scheduler against a real server: nodes are bare objects, and nobody acts on bound pods.
+//! The scheduler against a real server: nodes are bare objects, and no kubelet acts on bound pods.
 
 mod broken;
 mod extenders;
@@ -43,7 +43,7 @@ async fn add_node(client: &Client, name: &str, cpu: &str, pods: &str) {
         "status" => tree! { "allocatable" => tree! { "cpu" => cpu, "memory" => "8Gi", "pods" => pods } },
     };
     assert_eq!(client.post(NODES, &object).await.code, 201);
-    // A new node is tainted until somebody has seen that it is ready.
+    // A new node is tainted until a controller has seen that it is ready.
     let path = format!("{NODES}/{name}");
     assert_eq!(client.patch(&path, "merge", r#"{"spec":{"taints":null}}"#).await.code, 200);
 }
@@ -156,9 +156,9 @@ async fn unschedulable_pods_report_why_and_are_retried() {
     let why = client.get(&format!("{WHY}/p")).await.tree();
     let plugins: Vec<&str> = why.list("nodes").iter().map(|node| node.str("plugin")).collect();
     assert_eq!((plugins.as_slice(), why.str("message")), (&["NodeResourcesFit", "NodeUnschedulable"][..], text));
-    let nobody = [("impersonate-user", "nobody")];
+    let stranger = [("impersonate-user", "stranger")];
     for (method, path) in [("GET", format!("{WHY}/p")), ("POST", WHY.to_string())] {
-        assert_eq!(client.raw(method, &path, &nobody, Vec::new()).await.code, 403, "{method}");
+        assert_eq!(client.raw(method, &path, &stranger, Vec::new()).await.code, 403, "{method}");
     }
     assert_eq!(client.get(&format!("{WHY}/none")).await.code, 404);
     assert_eq!(client.delete(&format!("{WHY}/p")).await.code, 405);
@@ -198,9 +198,9 @@ async fn schedulers_take_their_own_pods() {
         pod.child("spec").set("schedulerName", scheduler);
         pod
     };
-    let nobody = create(client, &named("nobody", "elsewhere")).await;
+    let foreign = create(client, &named("foreign", "elsewhere")).await;
     let mine = create(client, &named("mine", "mine")).await;
     client.until(&mine, is_bound).await;
     client.until(&create(client, &pod("usual", "1")).await, is_bound).await;
-    assert!(!is_bound(200, &client.get(&nobody).await.tree()));
+    assert!(!is_bound(200, &client.get(&foreign).await.tree()));
 }

@@ -13,8 +13,8 @@ use super::*;
 
 const NAME: &str = "Turnstile";
 
-/// Lets pods go as they ask by their names: `held-…` wait once for whoever keeps the list, `trio-…` for each other
-/// until there are three, `brief-…` wait a moment, `never-…` are refused, all others go.
+/// Permits pods by their names: `held-…` wait until the test allows them, `trio-…` until there are three of them,
+/// `brief-…` wait for a moment, `never-…` are rejected, and all other pods are allowed.
 #[derive(Default)]
 struct Turnstile(Mutex<BTreeSet<String>>);
 

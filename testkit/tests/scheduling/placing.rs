@@ -162,7 +162,7 @@ async fn a_volume_is_made_where_its_first_user_goes() {
     let client = &cluster.client;
     let class = tree! {
         "metadata" => tree! { "name" => "made" },
-        "provisioner" => "somebody.example.com",
+        "provisioner" => "other.example.com",
         "volumeBindingMode" => "WaitForFirstConsumer",
     };
     assert_eq!(client.post("/apis/storage.k8s.io/v1/storageclasses", &class).await.code, 201);
@@ -173,7 +173,7 @@ async fn a_volume_is_made_where_its_first_user_goes() {
     let claim = client.until(&format!("{CLAIMS}/new"), |_, claim| !selected(claim).is_empty()).await;
     let node = selected(&claim);
     assert!(!is_bound(200, &client.get(&path).await.tree()), "it waits for its volume");
-    // Somebody makes the volume, as a provisioner does.
+    // The test creates the volume, as a provisioner does.
     let reference = tree! {
         "apiVersion" => "v1", "kind" => "PersistentVolumeClaim", "namespace" => "default", "name" => "new",
         "uid" => claim.str("metadata.uid"),
@@ -182,7 +182,7 @@ async fn a_volume_is_made_where_its_first_user_goes() {
         "storageClassName" => "made",
         "capacity" => tree! { "storage" => "1Gi" },
         "accessModes" => list!["ReadWriteOnce"],
-        "csi" => tree! { "driver" => "somebody.example.com", "volumeHandle" => "h" },
+        "csi" => tree! { "driver" => "other.example.com", "volumeHandle" => "h" },
         "claimRef" => reference,
     };
     let volume = tree! { "metadata" => tree! { "name" => "made-one" }, "spec" => spec };

@@ -47,6 +47,6 @@ async fn preempts_with_grace_period() {
     assert_eq!(gone.code, 200);
     client.until(&path, is_bound).await;
     let stays = client.get(&stays).await.tree();
-    assert!(!stays.at("metadata").has("deletionTimestamp"), "nobody else had to go");
+    assert!(!stays.at("metadata").has("deletionTimestamp"), "no other pod was preempted");
     assert!(!is_bound(200, &client.get(&other).await.tree()));
 }

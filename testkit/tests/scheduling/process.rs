@@ -49,8 +49,8 @@ async fn leader_election_takes_over() {
     first.stop().await.expect("it ends");
     client.until(&create(&client, &pod("b", "1")).await, is_bound).await;
     assert_ne!(holder(&client).await, leader);
-    // Somebody else has it now: the writes of the one that was paused are refused, and it ends.
-    let stolen = r#"{"spec":{"holderIdentity":"somebody","leaseDurationSeconds":60,"leaseTransitions":9}}"#;
+    // Another process has the lease now: the writes of the one that was paused are refused, and it ends.
+    let stolen = r#"{"spec":{"holderIdentity":"other","leaseDurationSeconds":60,"leaseTransitions":9}}"#;
     assert_eq!(client.patch(LEASE, "merge", stolen).await.code, 200);
     let path = create(&client, &pod("c", "1")).await;
     let mut second = second;
@@ -69,14 +69,14 @@ async fn port_authorizes_requests() {
     client.until(&path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     let (address, ca) = (running.address.expect("a port"), pair(&cluster, "ca"));
     let to = |user: Option<&Pair>| Client::as_user(address, &ca, user);
-    let nobody = to(None);
+    let anonymous = to(None);
     for path in ["/healthz", "/livez", "/readyz"] {
-        assert_eq!(nobody.get(path).await.code, 200, "{path}");
+        assert_eq!(anonymous.get(path).await.code, 200, "{path}");
     }
     for path in ["/metrics", "/metrics/resources", "/metrics/slis", "/configz", "/tiphys/v1/why/default/p"] {
-        assert_eq!(nobody.get(path).await.code, 403, "{path}");
+        assert_eq!(anonymous.get(path).await.code, 403, "{path}");
     }
-    // Its certificate is known by what the API server tells of its authorities.
+    // Its certificate is known by what the API server tells of its CA bundle.
     let admin = to(Some(&pair(&cluster, "admin")));
     let metrics = admin.get("/metrics").await.text();
     for name in ["scheduler_schedule_attempts_total", "leader_election_master_status{name=\"kube-scheduler\"} 1"] {
@@ -102,7 +102,7 @@ async fn port_authorizes_requests() {
     assert_eq!(admin.delete("/tiphys/v1/why/default/p").await.code, 405);
     assert_eq!(admin.get("/healthz/no-such-check").await.code, 404);
     assert_eq!(admin.post("/tiphys/v1/why/default", &pod("q", "1")).await.tree().str("node"), "one");
-    // Whoever may get the pod may ask, and nobody else: schedulers may get pods, the proxy of services may not.
+    // Only users who may get the pod may ask: schedulers may get pods, the proxy of services may not.
     let other = to(Some(&pair(&cluster, "scheduler")));
     assert_eq!(other.get("/tiphys/v1/why/default/p").await.code, 200);
     let kube_proxy = to(Some(&pair(&cluster, "kube-proxy")));
@@ -125,8 +125,8 @@ async fn api_server_asks_the_leader() {
     let told = client.until(&format!("{WHY}/p"), |code, _| code == 200).await;
     assert_eq!(told.list("nodes")[0].str("plugin"), "NodeResourcesFit");
     assert_eq!((told.str("name"), told.str("schedulerName")), ("p", "default-scheduler"));
-    let nobody = [("impersonate-user", "nobody")];
-    assert_eq!(client.raw("GET", &format!("{WHY}/p"), &nobody, Vec::new()).await.code, 403);
+    let anonymous = [("impersonate-user", "stranger")];
+    assert_eq!(client.raw("GET", &format!("{WHY}/p"), &anonymous, Vec::new()).await.code, 403);
     assert_eq!(client.post(WHY, &pod("q", "1")).await.tree().str("node"), "one");
     assert_eq!(client.get(&format!("{PODS}/q")).await.code, 404, "nothing is made of it");
     // The next one says where it is.
@@ -135,7 +135,7 @@ async fn api_server_asks_the_leader() {
     // One who is not whom the lease names is not asked.
     let other = r#"{"metadata":{"annotations":{"tiphys.io/certificate":"sha256:00"}}}"#;
     second.stop().await.expect("it ends");
-    let held = r#"{"spec":{"holderIdentity":"somebody"}}"#;
+    let held = r#"{"spec":{"holderIdentity":"other"}}"#;
     for patch in [other, held] {
         assert_eq!(client.patch(LEASE, "merge", patch).await.code, 200);
     }

@@ -27,7 +27,7 @@ async fn only_one_of_many_racing_pods_is_bound() {
     assert_eq!(reply.code, 200);
     let deadline = tokio::time::Instant::now() + testkit::client::DEADLINE;
     while bound(client).await.is_empty() {
-        assert!(tokio::time::Instant::now() < deadline, "nobody took the place");
+        assert!(tokio::time::Instant::now() < deadline, "no pod was bound");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let second = bound(client).await;

@@ -1,4 +1,4 @@
-//! Claims that wait for their first user, with nobody but the test to make their volumes.
+//! Claims that wait for their first consumer; only the test creates their volumes.
 
 use super::*;
 

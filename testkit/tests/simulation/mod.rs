@@ -51,7 +51,7 @@ const NAMESPACE: &str = "default";
 async fn nodes_come_up(simulation: &Simulation) {
     let all = async |simulation: &Simulation| simulation.ready_nodes() == simulation.node_count as usize;
     simulation.until("all nodes are ready", MINUTE, all).await;
-    // Whoever makes pods needs their account.
+    // Pods need their service account.
     let account = async |simulation: &Simulation| !simulation.objects("serviceaccounts", NAMESPACE).is_empty();
     simulation.until("the account of pods", MINUTE, account).await;
 }

@@ -54,11 +54,11 @@ async fn rollout(simulation: &mut Simulation) {
     }
     disturb(simulation, Duration::from_secs(60)).await;
     simulation.until("the rollout is complete", 15 * MINUTE, async |simulation| is_complete(simulation, &asked)).await;
-    // It stays so, and nobody writes any more.
+    // It stays so, and no component writes any more.
     simulation.pass(2 * MINUTE).await;
     let before = simulation.trace.count("/namespaces/default/");
     simulation.pass(10 * MINUTE).await;
-    assert_eq!(simulation.trace.count("/namespaces/default/"), before, "somebody is still writing");
+    assert_eq!(simulation.trace.count("/namespaces/default/"), before, "a component is still writing");
     assert!(is_complete(simulation, &asked));
 }
 

@@ -1,5 +1,5 @@
-//! More pods than there is room for, of two priorities, while everything goes wrong: no node is ever given more
-//! than it has, and in the end nobody waits who fits.
+//! More pods than fit, of two priorities, under faults: no node is ever assigned more than it has, and in the end no
+//! pod is pending that fits.
 
 use api::Tree;
 use api::quantity::Quantity;
@@ -71,7 +71,7 @@ async fn crowd(simulation: &mut Simulation) {
         assert!(left(simulation).iter().all(|left| *left >= 0), "{}", simulation.describe());
     }
     let settled = async |simulation: &Simulation| nobody_waits_in_vain(simulation);
-    simulation.until("nobody waits who fits", 15 * MINUTE, settled).await;
+    simulation.until("no pod is pending that fits", 15 * MINUTE, settled).await;
     simulation.pass(2 * MINUTE).await;
     assert!(settled(simulation).await, "it stays so\n{}", simulation.describe());
     assert!(left(simulation).iter().all(|left| *left >= 0), "{}", simulation.describe());

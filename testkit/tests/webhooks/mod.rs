@@ -195,12 +195,12 @@ async fn services_deletions_connections_and_other_versions_are_reached() {
     configure(client, "Validating", "v", vec![webhook("v", by_service, tree! { "rules" => rules })]).await;
     assert_eq!(client.post(CONFIG_MAPS, &config_map("kept")).await.code, 201);
     let kept = format!("{CONFIG_MAPS}/kept");
-    let nobody = client.delete(&kept).await.tree().str("message").to_string();
+    let message = client.delete(&kept).await.tree().str("message").to_string();
     assert!(
-        nobody.ends_with(
+        message.ends_with(
             "Post \"https://gate.default.svc:443/ask?timeout=2s\": no endpoints available for service \"gate\""
         ),
-        "{nobody}"
+        "{message}"
     );
 
     let slice = tree! {

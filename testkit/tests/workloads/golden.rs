@@ -80,9 +80,9 @@ async fn a_stateful_set_is_told_as_upstream_does() {
     let client = cluster.client.clone();
     let mut story = Story::new(&client);
     let requests = tree! { "requests" => tree! { "storage" => "1Gi" } };
-    // Of a class that nobody provides, so that the claim stays as it was made.
+    // Of a class without a provisioner, so that the claim stays as it was created.
     let spec =
-        tree! { "accessModes" => list!["ReadWriteOnce"], "resources" => requests, "storageClassName" => "nobody" };
+        tree! { "accessModes" => list!["ReadWriteOnce"], "resources" => requests, "storageClassName" => "missing" };
     let claim = tree! { "metadata" => tree! { "name" => "data" }, "spec" => spec };
     let spec = tree! { "replicas" => 2, "serviceName" => "db", "volumeClaimTemplates" => list![claim] };
     let path = format!("{APPS}/statefulsets/db");

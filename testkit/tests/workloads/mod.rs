@@ -326,7 +326,7 @@ async fn a_daemon_set_that_surges_leaves_no_node_without() {
     cluster.stop().await;
 }
 
-/// The name that a controller would give is somebody else's: it counts the collision and takes another.
+/// The name that a controller would choose exists: it counts the collision and chooses another.
 #[tokio::test(flavor = "multi_thread")]
 async fn skips_names_that_are_taken() {
     let mut cluster = Cluster::start_whole().await;

@@ -55,10 +55,10 @@ async fn certificates_are_listed_and_rotated_while_the_cluster_runs() {
     let written = async || std::fs::read_to_string(server.kubeconfig()).expect("a file") != kubeconfig;
     until("the kubeconfig has the new certificate", written).await;
 
-    // An authority goes: what it has signed is new, and clients of the old one are still known.
+    // A CA is replaced: its certificates are new, and clients of the old one are still trusted.
     let mut open = server.client().await;
     assert!(tiphys(&["certs", "rotate", "ca", "--data-dir", text]).starts_with("ca rotated\nadmin rotated\n"));
-    until("a certificate of the new authority is shown", async || shown().await == first_certificate(&serving)).await;
+    until("a certificate of the new CA is shown", async || shown().await == first_certificate(&serving)).await;
     let (code, _) = server.client().await.call("GET", "/api/v1/nodes", "").await.expect("an answer");
     let (code_of_old, _) = open.call("GET", "/api/v1/nodes", "").await.expect("an answer");
     assert_eq!((code, code_of_old), (200, 200));
@@ -122,7 +122,7 @@ impl Apiserver {
         self.dir.path().join("data/pki")
     }
 
-    /// A request of somebody without a certificate.
+    /// A request without a client certificate.
     async fn ask(&self, method: &str, path: &str, authorization: &str, body: &str) -> (u16, String) {
         let mut client = Client::without_certificate(&self.pki(), self.port).await;
         let mut request = request(method, path, body);
@@ -237,7 +237,7 @@ async fn reloads_files_of_flags() {
     std::fs::copy(theirs.join("front-proxy-ca.crt"), server.dir.path().join("ca.crt")).expect("a file");
     let started = Instant::now();
     while code().await != 401 {
-        assert!(started.elapsed() < DEADLINE, "the removed authority still counts");
+        assert!(started.elapsed() < DEADLINE, "the removed CA still counts");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }

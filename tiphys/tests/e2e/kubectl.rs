@@ -177,7 +177,7 @@ impl Kubectl<'_> {
         self.shows("auth can-i create pods", "yes");
     }
 
-    /// A binding counts for the next command; nobody hands out more than they have.
+    /// A binding applies to the next command; no user grants more than they have.
     fn authorize(&self) {
         let can = "auth can-i list configmaps --as=jane";
         let refused = self.output(&can.split(' ').collect::<Vec<_>>(), "");
@@ -210,11 +210,11 @@ impl Kubectl<'_> {
         self.shows("auth whoami", "kubernetes-admin");
         self.shows("auth whoami --as=jane --as-group=devs -o json", "\"devs\"");
         let token = self.run("create token robot --duration=10m");
-        let authority = self.server.dir.path().join("data/pki/ca.crt");
+        let ca = self.server.dir.path().join("data/pki/ca.crt");
         let words = [
             "--kubeconfig=/dev/null",
             &format!("--server=https://127.0.0.1:{}", self.server.port),
-            &format!("--certificate-authority={}", authority.display()),
+            &format!("--certificate-authority={}", ca.display()),
             &format!("--token={}", token.trim()),
             "auth",
             "whoami",

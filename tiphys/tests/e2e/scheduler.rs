@@ -67,7 +67,7 @@ fn a_scheduler_of_another_name_places_its_own_pods() {
         Component::start(&world.server, "kube-scheduler", "scheduler", &[&format!("--config={}", config.display())]);
     create(&kubectl, "mine", "", r#","schedulerName":"mine""#);
     create(&kubectl, "ours", "", "");
-    create(&kubectl, "foreign", "", r#","schedulerName":"somebody""#);
+    create(&kubectl, "foreign", "", r#","schedulerName":"other""#);
     is_placed(&kubectl, "mine");
     is_placed(&kubectl, "ours");
     eventually(&kubectl, &["describe", "pod", "mine"], |text| {

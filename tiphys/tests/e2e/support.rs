@@ -157,8 +157,8 @@ async fn tls(pki: &Path, address: SocketAddr, alpn: &[u8]) -> TlsStream<TcpStrea
 async fn tls_as(pki: &Path, user: Option<&str>, address: SocketAddr, alpn: &[u8]) -> TlsStream<TcpStream> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
-    for authority in CertificateDer::pem_file_iter(pki.join("ca.crt")).expect("the authority") {
-        roots.add(authority.expect("a certificate")).expect("a root");
+    for ca in CertificateDer::pem_file_iter(pki.join("ca.crt")).expect("the CA bundle") {
+        roots.add(ca.expect("a certificate")).expect("a root");
     }
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -190,7 +190,7 @@ impl Client {
         Client::over(tls(pki, SocketAddr::from(([127, 0, 0, 1], port)), b"http/1.1").await).await
     }
 
-    /// The same for somebody without a certificate.
+    /// The same without a client certificate.
     pub async fn without_certificate(pki: &Path, port: u16) -> Client {
         Client::over(tls_as(pki, None, SocketAddr::from(([127, 0, 0, 1], port)), b"http/1.1").await).await
     }

@@ -242,7 +242,11 @@ fn topology_hints_are_added_kept_and_removed() {
     assert_eq!(world.sync_at(&asks, &pods, 2, &topologies(None)), (0, 2, 0), "one zone is none");
     assert_eq!(hints(&world), ["", "", "", ""]);
     assert_eq!(world.sync_at(&asks, &pods, 2, &topologies(Some(1000))), (0, 2, 0));
-    assert_eq!(world.sync_at(&service(tree! {}), &pods, 2, &topologies(Some(1000))), (0, 2, 0), "nobody asks any more");
+    assert_eq!(
+        world.sync_at(&service(tree! {}), &pods, 2, &topologies(Some(1000))),
+        (0, 2, 0),
+        "hints are no longer requested"
+    );
     assert_eq!(hints(&world), ["", "", "", ""]);
 }
 

@@ -21,7 +21,7 @@ pub struct Remembered {
     state: Mutex<State>,
     /// Containers do not end while this is true.
     pub holds: watch::Sender<bool>,
-    /// How many images that are called slow may be pulled; nobody waits for others.
+    /// How many images that are named slow may be pulled; other images do not wait.
     pub gate: tokio::sync::Notify,
 }
 
@@ -29,7 +29,7 @@ pub struct Remembered {
 pub struct State {
     /// Bytes that containers of a pod use, by its name.
     pub memory: BTreeMap<String, u64>,
-    /// Images that are there although nobody has pulled them.
+    /// Images that are present although they were not pulled.
     pub images: Vec<String>,
     /// How many percent of the disk are left; one less for each of those images.
     pub disk: i64,
@@ -95,7 +95,7 @@ impl Remembered {
         self.state().order.clone()
     }
 
-    /// Ends the container of a pod, which nobody has told to end.
+    /// Ends the container of a pod without a request.
     pub fn crash(&self, pod: &str) {
         let mut state = self.state();
         let State { sandboxes, containers, .. } = &mut *state;
@@ -151,7 +151,7 @@ impl Remembered {
         }
     }
 
-    /// Nothing runs any more, and nobody knows that anything did.
+    /// Nothing runs any more, and the runtime has no record of it.
     pub fn forget(&self) {
         let mut state = self.state();
         state.sandboxes.clear();

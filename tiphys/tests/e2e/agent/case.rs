@@ -225,7 +225,7 @@ impl<'a> Case<'a> {
         self.until(&what, || self.events(name), |events| events.iter().any(is_it));
     }
 
-    /// What is said at an address, where somebody is.
+    /// The response at an address, if a server listens there.
     pub fn connect(&self, address: &str) -> Option<String> {
         let mut stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
@@ -235,7 +235,7 @@ impl<'a> Case<'a> {
         Some(said)
     }
 
-    /// The cluster's address and authority, and nobody's name.
+    /// A kubeconfig with the cluster's address and CA, but without a user.
     pub fn stranger(&self) -> String {
         let known = fs::read_to_string(self.cluster.kubeconfig()).expect("a file");
         let lines = known.lines().filter(|line| !line.trim_start().starts_with("client-"));

@@ -58,11 +58,11 @@ fn configuration(cluster: &Cluster, more: &str) -> String {
 /// As kubeadm writes it, with the token as the user.
 fn bootstrap_kubeconfig(cluster: &Cluster) -> String {
     let known = fs::read_to_string(cluster.kubeconfig()).expect("a file");
-    let authority = known.lines().find(|line| line.contains("certificate-authority-data")).expect("a CA bundle");
+    let ca = known.lines().find(|line| line.contains("certificate-authority-data")).expect("a CA bundle");
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {{server: 'https://{ADDRESS}:6443', \
          {}}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\nusers: [{{name: u, user: {{token: {TOKEN}}}}}]\n",
-        authority.trim()
+        ca.trim()
     )
 }
 
@@ -132,7 +132,7 @@ fn machines_join_by_tokens() {
     let reset = reset.args(["reset", "--data-dir=second", "--force"]).output().expect("nsenter is there");
     let why = String::from_utf8_lossy(&reset.stderr);
     assert!(!reset.status.success() && why.contains("in use by another tiphys process (pid"), "{why}");
-    // Whoever has joined needs no token any more.
+    // A machine that has joined needs no token any more.
     assert!(tiphys(&["token", "list"]).contains(TOKEN));
     assert_eq!(tiphys(&["token", "delete", TOKEN]), "bootstrap token \"abcdef\" deleted");
     assert!(!tiphys(&["token", "list"]).contains(TOKEN));

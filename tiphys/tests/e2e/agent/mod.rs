@@ -93,7 +93,7 @@ fn leaves_nothing(all: &Case) {
     let of_pods =
         || cluster.cgroups().into_iter().filter(|dir| dir.to_string_lossy().contains("/pod")).collect::<Vec<_>>();
     all.until("no cgroup of a pod", of_pods, Vec::is_empty);
-    // Of the cluster's own network: /sys shows the network of whoever has mounted it, which is the machine's.
+    // Of the cluster's own network: /sys shows the network of the process that mounted it, which is the machine's.
     let links = || {
         let output = cluster.command("cat").arg("/proc/net/dev").output().expect("cat");
         String::from_utf8_lossy(&output.stdout).into_owned()

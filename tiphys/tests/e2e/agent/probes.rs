@@ -8,7 +8,7 @@ use super::case::{Case, condition, container};
 pub const CASES: &[(&str, Do)] = &[
     ("readiness moves condition and endpoints", readiness),
     ("liveness starts a container again", liveness),
-    ("a startup probe holds the others back", startup),
+    ("a startup probe delays the other probes", startup),
     ("http and tcp probes see a server come and go", servers),
     ("readiness gates wait for others", gates),
 ];

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::case::{Case, condition, container};
 use super::cluster::{ANY_DISK, Cluster, ENTER, NODE, Runtime, cgroup_of};
 
-/// What the kubelet of a control plane's first machine gets before there is anything to ask: an authority, and a
+/// What the kubelet of a control plane's first machine gets before there is anything to ask: a CA, and a
 /// certificate of its own.
 const CERTIFICATES: &str = "set -e; mkdir -p data/pki; cd data/pki; \
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=kubernetes-ca \

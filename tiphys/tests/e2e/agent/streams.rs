@@ -70,7 +70,7 @@ fn following(case: &Case) {
     assert_eq!(case.kubectl(&["logs", "-f", "counts"]), "1\n2\n3");
 }
 
-/// Whoever reads from the beginning, or has followed all the time, sees every line once.
+/// A client that reads from the beginning, or has followed all the time, sees every line once.
 fn rotation(case: &Case) {
     let burst = "m=$n; while [ $n -lt $((m+1000)) ]; do echo $n of many lines that fill a file sooner or later, it is long; n=$((n+1)); done";
     let write = format!("n=0; for round in 1 2 3 4 5; do {burst}; sleep 4; done; touch /tmp/done; exec sleep 1000");

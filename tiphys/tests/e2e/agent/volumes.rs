@@ -96,7 +96,7 @@ fn about_itself(case: &Case) {
         .exec("self", &format!("cat {account}/namespace; echo; grep -c BEGIN {account}/ca.crt; cat {account}/token"));
     let lines: Vec<&str> = seen.lines().collect();
     assert_eq!(lines[..2], [case.namespace.as_str(), "1"]);
-    // Whoever has the token is the account.
+    // The token authenticates as the account.
     let mut kubectl = case.command(&super::case::debians());
     let who = kubectl.args(["--token", lines[2], "get", "pods"]).env("KUBECONFIG", case.stranger()).output();
     let who = String::from_utf8_lossy(&who.expect("kubectl is there").stderr).into_owned();

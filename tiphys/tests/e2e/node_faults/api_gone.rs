@@ -12,7 +12,7 @@ fn pods_keep_running_without_the_api_server() {
     let server = world.start_up(&["--disable-agent"]);
     let _agent = start_kubelet(&world, "");
     world.create(PODS, &noting_pod("steady"));
-    // It is well until somebody takes its file away.
+    // It is healthy until its file is removed.
     let script = "echo start >> /data/starts; /host/busybox touch /data/well; trap 'exit 0' TERM; /host/busybox sleep 1000000 & wait";
     let probe = "livenessProbe: {exec: {command: [/host/busybox, test, -e, /data/well]}, periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 1}";
     world.create(PODS, &shell_pod("unwell", script, probe));

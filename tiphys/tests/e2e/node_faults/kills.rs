@@ -10,10 +10,10 @@ use crate::agent::cluster::{IMAGE, prepare_containerd};
 
 /// The image that the built-in runtime has from the beginning.
 const EMBEDDED: &str = "tiphys.local/hello";
-/// How often somebody is killed in a run.
+/// How often a process is killed in a run.
 const ROUNDS: u64 = 3;
 
-/// Pods that nobody deletes, those made before each kill, and how many there may be.
+/// Pods that are not deleted, those created before each kill, and the maximum number.
 #[derive(Clone, Copy)]
 struct Numbers {
     steady: usize,
@@ -122,14 +122,14 @@ impl Churn {
         let id = status.str("containerID").to_string();
         match self.seen.get(&uid) {
             Some(first) => assert_eq!(*first, (id.clone(), started), "{name} has its container and its volume"),
-            // Containerd forgets what it was starting when it was killed; nobody is there twice all the same.
+            // Containerd forgets what it was starting when it was killed; no pod runs twice all the same.
             None if self.image == IMAGE => assert!(restarts < 2 && started <= restarts + 1, "{name}: {started}"),
             None => assert_eq!((restarts, started), (0, 1), "{name} was started once, and its volume is whole"),
         }
         self.seen.insert(uid, (id, started));
     }
 
-    /// Each pod has its cgroup, and nobody else has one.
+    /// Each pod has its cgroup, and there are no other cgroups.
     fn check_groups(&self, pods: &[Tree]) {
         let uids: BTreeSet<String> = pods.iter().map(|pod| pod.str("metadata.uid").to_string()).collect();
         let name = |dir: &std::path::PathBuf| dir.file_name().map(|name| name.to_string_lossy().into_owned());

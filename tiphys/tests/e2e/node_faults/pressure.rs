@@ -57,13 +57,13 @@ fn full_disk_evicts_the_largest_pod_and_recovers() {
     world.until("no pressure", "/api/v1/nodes/node", |node| has_pressure(node) == Some(false));
     world.create(PODS, &noting_pod("after"));
     world.until_ready("after");
-    assert_eq!(container_of(&world.until_ready("modest")), modest, "nobody else had to go");
+    assert_eq!(container_of(&world.until_ready("modest")), modest, "no other pod was evicted");
 
     let write =
         "/host/busybox dd if=/dev/zero of=/big bs=1M count=20; trap 'exit 0' TERM; /host/busybox sleep 100000 & wait";
     world.create(PODS, &shell_pod("limited", write, "resources: {limits: {ephemeral-storage: 5Mi}}"));
     let limited = evicted(&world, "limited");
-    // Nobody but the pod itself is to blame.
+    // Only the pod itself exceeded its limit.
     assert_eq!(condition(&limited, "DisruptionTarget"), "");
     let message = limited.str("status.message");
     assert_eq!(message, "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. ");

@@ -46,7 +46,7 @@ fn pods_stop_by_priority_before_shutdown() {
     assert!(agent.until_ended(), "{}", world.log());
     assert_eq!(fs::read_to_string(world.path("notes/ended")).expect("a file"), "plain\ncritical\n");
     for name in ["plain", "critical"] {
-        // Nobody is left who could say it later.
+        // No kubelet is left that could report it later.
         let pod = world.get(&pod_path(name));
         let status = pod.at("status");
         assert_eq!((status.str("phase"), status.str("reason")), ("Failed", "Terminated"), "{name}");

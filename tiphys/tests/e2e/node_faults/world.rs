@@ -30,7 +30,7 @@ pub fn seeds(usual: u64) -> u64 {
     std::env::var("TIPHYS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
 }
 
-/// What takes long is done in its whole size where somebody has time.
+/// Long tests run in full size only on request.
 pub fn size(usual: usize, whole: usize) -> usize {
     if seeds(1) > 1 { whole } else { usual }
 }
@@ -143,7 +143,7 @@ impl World {
         (*random >> 33) % bound
     }
 
-    /// The code and the answer; none where nobody answers.
+    /// The status code and the response; None without a server.
     pub fn call(&self, method: &str, path: &str, body: &str) -> Option<(u16, Tree)> {
         let mut client = self.client.borrow_mut();
         self.tokio.block_on(async {
