@@ -18,6 +18,7 @@ const JITTER: f64 = 1.2;
 /// A release conflicts with at most the one renewal that was under way; more attempts bear other writers of the lease.
 const RELEASE_ATTEMPTS: usize = 5;
 
+/// The durations of leader election.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
     /// How long candidates wait after the last observed renewal.
@@ -45,6 +46,7 @@ pub struct Lock {
     pub identity: String,
 }
 
+/// A candidate for a lease.
 pub struct Election {
     pub client: Client,
     pub lock: Lock,

@@ -13,6 +13,7 @@ pub(crate) const HEADER: &str = "tiphys-fence";
 pub struct Fence(Arc<RwLock<Option<HeaderValue>>>);
 
 impl Fence {
+    /// Sets the lease that later writes must still hold.
     pub fn set(&self, namespace: &str, name: &str, holder: &str, transitions: i64) {
         let value = HeaderValue::try_from(format!("{namespace}/{name} {holder} {transitions}")).ok();
         *self.0.write() = value;

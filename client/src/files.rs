@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::unix::AsyncFd;
 
+/// A set of watched files.
 pub struct Files {
     events: AsyncFd<OwnedFd>,
 }

@@ -16,6 +16,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PAGE: usize = 500;
 
+/// Receives the objects of a follower.
 pub trait Listener: Send + Sync {
     /// An added or changed object.
     fn put(&self, object: &Tree);
@@ -24,6 +25,7 @@ pub trait Listener: Send + Sync {
     fn listed(&self, uids: &BTreeSet<Str>);
 }
 
+/// Watches one object and passes every change to its listener.
 pub struct Follower {
     pub client: Client,
     pub resource: Resource,

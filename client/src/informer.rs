@@ -33,6 +33,7 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// All objects of a resource.
     pub const fn all(resource: Resource) -> Selection {
         Selection { resource, query: "" }
     }
@@ -64,6 +65,7 @@ impl Selection {
 
 pub(crate) type Handler = Box<dyn Fn(&Change) + Send + Sync>;
 
+/// Keeps a store up to date with a list and a watch.
 pub struct Informer {
     client: Client,
     selection: Selection,
@@ -103,6 +105,7 @@ enum State {
 }
 
 impl Informer {
+    /// An informer that is not started yet.
     pub fn new(client: Client, selection: Selection, store: Arc<Store>, random: Arc<Random>) -> Informer {
         Informer {
             client,
@@ -120,10 +123,12 @@ impl Informer {
         Informer { resync: period, ..self }
     }
 
+    /// The objects that it watches.
     pub fn selection(&self) -> Selection {
         self.selection
     }
 
+    /// The objects that it has seen.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }

@@ -14,6 +14,7 @@ use crate::{Client, Informer, Random, Resource, Selection, Store};
 /// An informer that has not observed a write by then will not: the work continues, as upstream's does.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
+/// The informers of a process, one per selection.
 pub struct Informers {
     client: Client,
     random: Arc<Random>,
@@ -29,6 +30,7 @@ struct Known {
 }
 
 impl Informers {
+    /// Informers that read through a client; none is started yet.
     pub fn new(client: Client, random: Arc<Random>) -> Informers {
         Informers { client, random, recent: Arc::default(), known: Mutex::default(), resync: RESYNC }
     }
@@ -72,6 +74,7 @@ impl Informers {
         task.iter().for_each(JoinHandle::abort);
     }
 
+    /// Stops all informers.
     pub fn stop(&self) {
         let mut known = self.known();
         known.runs = false;

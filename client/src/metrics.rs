@@ -134,14 +134,17 @@ impl Metrics {
         queue
     }
 
+    /// Counts an event that was written or dropped.
     pub fn event(&self, written: bool) {
         self.0.events.with_label_values(&[if written { "written" } else { "dropped" }]).inc();
     }
 
+    /// Counts a reconcile that panicked.
     pub fn panic(&self, controller: &str) {
         self.0.panics.with_label_values(&[controller]).inc();
     }
 
+    /// Records whether this process holds a lease.
     pub fn leads(&self, name: &str, leads: bool) {
         self.0.leader.with_label_values(&[name]).set(leads.into());
     }
@@ -151,6 +154,7 @@ impl Metrics {
         self.0.families.record(&self.0.registry, metric, labels, value);
     }
 
+    /// Increments a counter.
     pub fn count(&self, metric: &'static Metric, labels: &[&str]) {
         self.record(metric, labels, 1.0);
     }
@@ -174,6 +178,7 @@ impl Metrics {
         self.0.collectors.lock().push(Box::new(collect));
     }
 
+    /// The metrics in the text format of Prometheus.
     pub fn render(&self) -> String {
         self.0.collectors.lock().iter().for_each(|collect| collect(self));
         let mut queues = self.0.queues.lock();

@@ -105,6 +105,7 @@ pub struct TypeMeta {
     pub kind: Str,
 }
 
+/// An object as it was received: its bytes, and its tree once it was read.
 #[derive(Debug)]
 pub struct Object {
     pub key: Key,
@@ -147,6 +148,7 @@ impl Object {
         }
     }
 
+    /// The parsed object; parsed at most once while it is used.
     pub fn tree(&self) -> Arc<Tree> {
         let mut made = self.made.tree.lock();
         if let Some(tree) = &*made {
@@ -170,6 +172,7 @@ fn decode(bytes: &[u8], types: &TypeMeta) -> Option<Tree> {
     Some(tree)
 }
 
+/// The key of an object: `namespace/name`, or the name.
 pub fn key_of(object: &Tree) -> Key {
     let meta = object.at("metadata");
     key(meta.str("namespace"), meta.str("name"))
@@ -188,6 +191,7 @@ pub fn split(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }
 
+/// The resourceVersion of an object as a number.
 pub fn revision_of(object: &Tree) -> Option<u64> {
     object.str("metadata.resourceVersion").parse().ok()
 }
@@ -204,6 +208,7 @@ impl ObservedObject {
         ObservedObject { object, tree: OnceLock::new() }
     }
 
+    /// The parsed object.
     pub fn tree(&self) -> Arc<Tree> {
         self.tree.get_or_init(|| self.object.tree()).clone()
     }

@@ -47,6 +47,7 @@ impl<T> Deref for Ref<'_, T> {
     }
 }
 
+/// A sender and a receiver of a value.
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     let sender = Sender::new(value);
     let receiver = sender.subscribe();
@@ -54,6 +55,7 @@ pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
+    /// A sender without receivers.
     pub fn new(value: T) -> Sender<T> {
         let state = RwLock::new(State { value, version: 0, closed: false });
         Sender(Arc::new(Shared { state, moved: Notify::new() }))
@@ -69,6 +71,7 @@ impl<T> Sender<T> {
         before
     }
 
+    /// The current value.
     pub fn borrow(&self) -> Ref<'_, T> {
         Ref(self.0.state())
     }
@@ -98,6 +101,7 @@ impl<T> Drop for Sender<T> {
     }
 }
 
+/// A receiver of a value; receivers are woken in the order of their creation.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
     seen: u64,
@@ -110,10 +114,12 @@ impl<T> Clone for Receiver<T> {
 }
 
 impl<T> Receiver<T> {
+    /// The current value, without marking it as seen.
     pub fn borrow(&self) -> Ref<'_, T> {
         Ref(self.shared.state())
     }
 
+    /// The current value, which counts as seen.
     pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
         let state = self.shared.state();
         self.seen = state.version;

@@ -20,6 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1000);
 const BURST: u32 = 100;
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// A work queue of keys: a key is processed by one worker at a time, and waits at most once.
 #[derive(Default)]
 pub struct Queue {
     core: Mutex<Core>,
@@ -54,10 +55,12 @@ impl Queue {
         Queue { core: Mutex::new(core), ..Queue::default() }
     }
 
+    /// A queue with metrics.
     pub fn counted(metrics: QueueMetrics) -> Queue {
         Queue { metrics: Some(metrics), ..Queue::default() }
     }
 
+    /// Adds a key, unless it waits already.
     pub fn add(&self, key: Key) {
         let mut core = self.core();
         let added = core.add(key, Instant::now());
@@ -68,6 +71,7 @@ impl Queue {
         }
     }
 
+    /// Adds a key after a pause.
     pub fn add_after(&self, key: Key, pause: Duration) {
         self.core().add_at(key, Instant::now() + timer_pause(pause));
         self.moved.notify_one();

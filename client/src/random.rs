@@ -5,10 +5,12 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// A random number generator that can be seeded for tests.
 #[derive(Debug)]
 pub struct Random(AtomicU64);
 
 impl Random {
+    /// A generator whose numbers follow from the seed.
     pub const fn seeded(seed: u64) -> Random {
         Random(AtomicU64::new(seed))
     }

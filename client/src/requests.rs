@@ -17,6 +17,7 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 /// The server times out after a minute; a hanging server is not waited for longer.
 const DEADLINE: Duration = Duration::from_secs(65);
 
+/// Sends requests to an API server.
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<dyn Transport>,
@@ -65,6 +66,7 @@ impl Patch<'_> {
     }
 }
 
+/// How the dependents of a deleted object are deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
     Orphan,
@@ -109,6 +111,7 @@ impl<'a> DeleteOptions<'a> {
 
 /// Reads.
 impl Client {
+    /// A client with a transport; `agent` becomes the User-Agent.
     pub fn new(transport: Arc<dyn Transport>, agent: &'static str) -> Client {
         Client { transport, agent, fence: None }
     }
@@ -123,6 +126,7 @@ impl Client {
         Client { transport: Throttled::around(self.transport.clone(), per_second, burst), ..self.clone() }
     }
 
+    /// Reads one object.
     pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Tree> {
         self.call(Method::GET, &resource.object_path(namespace, name), "", None).await
     }
@@ -165,10 +169,12 @@ impl Client {
         self.get_path(&resource.object_path(namespace, name), METADATA).await
     }
 
+    /// Lists the metadata of objects only.
     pub async fn list_metadata(&self, resource: Resource, namespace: &str, query: &str) -> Result<Tree> {
         self.get_path(&with_query(&resource.path(namespace), query), METADATA_LIST).await
     }
 
+    /// Watches objects from the resourceVersion in the query.
     pub async fn watch(&self, resource: Resource, query: &str) -> Result<Watch> {
         self.watch_as(&resource.path(""), query, JSON).await
     }
@@ -206,6 +212,7 @@ impl Client {
 
 /// Writes. Responses are recorded for `writes::record_writes`.
 impl Client {
+    /// Creates an object.
     pub async fn create(&self, resource: Resource, namespace: &str, object: &Tree) -> Result<Tree> {
         self.put(resource, Method::POST, &resource.path(namespace), JSON, object).await
     }
@@ -234,14 +241,17 @@ impl Client {
         if (200..300).contains(&code) { Ok(()) } else { parse_response(code, &bytes).map(drop) }
     }
 
+    /// Replaces an object.
     pub async fn update(&self, resource: Resource, namespace: &str, name: &str, object: &Tree) -> Result<Tree> {
         self.put(resource, Method::PUT, &resource.object_path(namespace, name), JSON, object).await
     }
 
+    /// Replaces the status of an object.
     pub async fn update_status(&self, resource: Resource, namespace: &str, name: &str, object: &Tree) -> Result<Tree> {
         self.update_subresource(resource, namespace, name, "status", object).await
     }
 
+    /// Replaces a subresource of an object.
     pub async fn update_subresource(
         &self,
         resource: Resource,

@@ -13,10 +13,12 @@ pub struct Resource {
 }
 
 impl Resource {
+    /// A resource of the core group.
     pub const fn core(plural: &'static str) -> Resource {
         Resource { group: "", version: "v1", plural }
     }
 
+    /// A resource of a group and version.
     pub const fn new(group: &'static str, version: &'static str, plural: &'static str) -> Resource {
         Resource { group, version, plural }
     }
@@ -26,6 +28,7 @@ impl Resource {
         Resource { group: interned(group), version: interned(version), plural: interned(plural) }
     }
 
+    /// The apiVersion of its objects.
     pub fn api_version(&self) -> String {
         match self.group {
             "" => self.version.to_string(),

@@ -24,6 +24,7 @@ pub struct Change {
     pub deleted_at: Option<u64>,
 }
 
+/// The objects of an informer, with indexes.
 #[derive(Default)]
 pub struct Store {
     inner: RwLock<Inner>,
@@ -63,6 +64,7 @@ impl Store {
         }
     }
 
+    /// The object of a key.
     pub fn get(&self, key: &str) -> Option<Arc<Tree>> {
         self.object(key).map(|object| object.tree())
     }
@@ -78,14 +80,17 @@ impl Store {
         trees(objects)
     }
 
+    /// All keys, sorted.
     pub fn keys(&self) -> Vec<Key> {
         self.read().objects.keys().cloned().collect()
     }
 
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.read().objects.len()
     }
 
+    /// Whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -96,6 +101,7 @@ impl Store {
         trees(objects)
     }
 
+    /// The keys of a namespace.
     pub fn keys_in_namespace(&self, namespace: &str) -> Vec<Key> {
         self.read().of_namespace(namespace).map(|(key, _)| key.clone()).collect()
     }

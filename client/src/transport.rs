@@ -29,8 +29,10 @@ pub struct DiscardBody;
 /// The frame type of a complete watch line.
 pub(crate) const LINE: &[u8] = b"LINE";
 
+/// A response in progress.
 pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<Response<Body>>> + Send + 'a>>;
 
+/// Sends requests, over HTTPS or in process.
 pub trait Transport: Send + Sync {
     fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_>;
 }
@@ -46,6 +48,7 @@ impl http_body::Body for Body {
 }
 
 impl Body {
+    /// A body of arbitrary frames.
     pub fn new<B>(body: B) -> Body
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -83,6 +86,7 @@ impl Body {
         }
     }
 
+    /// Reads the body to its end.
     pub async fn whole(mut self) -> Result<Bytes> {
         let mut all = Vec::new();
         while let Some(data) = self.next().await {

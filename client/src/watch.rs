@@ -9,6 +9,7 @@ use crate::{Body, Error, Result};
 /// The size of the largest object that can be stored.
 const MAX_LINE_BYTES: usize = 8 << 20;
 
+/// A change of an object, or of the position in the watch.
 #[derive(Debug, PartialEq)]
 pub enum Event {
     /// Added or modified: the object's JSON.
@@ -18,6 +19,7 @@ pub enum Event {
     Bookmark(String),
 }
 
+/// A running watch.
 pub struct Watch {
     body: Body,
     buffer: BytesMut,
@@ -26,6 +28,7 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Decodes the events of a response body.
     pub fn new(body: Body) -> Watch {
         Watch { body, buffer: BytesMut::new(), searched: 0 }
     }

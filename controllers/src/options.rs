@@ -11,6 +11,7 @@ const fn seconds(seconds: u64) -> Duration {
 /// Declares each option together with its default.
 macro_rules! options {
     ($($(#[$doc:meta])* $name:ident: $ty:ty = $default:expr;)*) => {
+        /// The options of all controllers, by the names of upstream's flags.
         #[derive(Debug, Clone)]
         pub struct Options {
             $($(#[$doc])* pub $name: $ty,)*

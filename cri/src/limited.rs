@@ -9,12 +9,14 @@ use std::time::Duration;
 use crate::messages::{ExecSyncRequest, PullImageRequest, RunPodSandboxRequest, StopContainerRequest};
 use crate::{Code, Status};
 
+/// A service whose calls time out.
 pub struct Limited<S: ?Sized> {
     pub(crate) service: Arc<S>,
     usual: Duration,
 }
 
 impl<S: ?Sized> Limited<S> {
+    /// Limits the calls of a service; `usual` is the timeout of most calls.
     pub fn new(service: Arc<S>, usual: Duration) -> Limited<S> {
         Limited { service, usual }
     }

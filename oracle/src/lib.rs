@@ -49,6 +49,7 @@ impl World {
         self.pods.iter().filter(move |pod| pod.str("spec.nodeName") == node && !is_done(pod))
     }
 
+    /// The node of a name.
     pub fn node(&self, name: &str) -> Option<&Tree> {
         by_name(&self.nodes, name)
     }
@@ -77,6 +78,7 @@ pub struct Settings {
     pub default_constraints: Option<Vec<Tree>>,
 }
 
+/// How NodeResourcesFit scores nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Strategy {
     LeastAllocated,
@@ -110,6 +112,7 @@ pub struct Case<'a> {
     pub pod: &'a Tree,
 }
 
+/// The result of a filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Fits,
@@ -140,10 +143,12 @@ impl<'a> Case<'a> {
         filters.map(|(name, filter)| (name, filter(self, node))).find(|(_, verdict)| *verdict != Verdict::Fits)
     }
 
+    /// Whether all plugins accept a node.
     pub fn fits(&self, node: &Tree) -> bool {
         self.refusal(node).is_none()
     }
 
+    /// The nodes that all plugins accept.
     pub fn feasible(&self) -> Vec<&'a Tree> {
         self.world.nodes.iter().filter(|node| self.fits(node)).collect()
     }

@@ -4,6 +4,7 @@ use api::Tree;
 
 use super::{Case, Verdict, affinity, binding, nodes, resources, spread, volumes};
 
+/// A reference implementation of a plugin.
 pub struct Plugin {
     pub name: &'static str,
     pub weight: i64,
@@ -28,6 +29,7 @@ impl Plugin {
     }
 }
 
+/// All plugins.
 pub const PLUGINS: &[Plugin] = &[
     filter("NodeName", nodes::node_name),
     filter("NodeUnschedulable", nodes::node_unschedulable),
@@ -47,6 +49,7 @@ pub const PLUGINS: &[Plugin] = &[
     filter("NodeDeclaredFeatures", nodes::declared_features),
 ];
 
+/// The plugin of a name.
 pub fn find(name: &str) -> Option<&'static Plugin> {
     PLUGINS.iter().find(|plugin| plugin.name == name)
 }

@@ -7,15 +7,18 @@ use api::tree::Map;
 
 use super::{Case, quantity};
 
+/// Amounts of resources by name.
 pub type Amounts = BTreeMap<String, i64>;
 
 /// Assumed requests of containers without requests, for scoring.
 const DEFAULTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024)];
 
+/// The allocatable resources of a node.
 pub fn allocatable(node: &Tree) -> Amounts {
     amounts(node.map("status.allocatable"))
 }
 
+/// The resource requests of a pod.
 pub fn requests(pod: &Tree) -> Amounts {
     total(pod, &[])
 }

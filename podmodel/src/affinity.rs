@@ -5,6 +5,7 @@ use api::{Str, Tree};
 
 use super::{Labels, Operator, Requirement, Selector, texts};
 
+/// One term of pod affinity or anti-affinity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AffinityTerm {
     pub selector: Selector,
@@ -24,6 +25,7 @@ pub struct PodAffinity {
 }
 
 impl PodAffinity {
+    /// Reads the `podAffinity` or `podAntiAffinity` of a pod.
     pub fn read(affinity: &Tree, namespace: &str, labels: &Labels) -> PodAffinity {
         let term = |term: &Tree| AffinityTerm::read(term, namespace, labels);
         let weighted = |one: &Tree| (one.int("weight").unwrap_or(0), term(one.at("podAffinityTerm")));
@@ -34,6 +36,7 @@ impl PodAffinity {
         }
     }
 
+    /// Whether there are no terms.
     pub fn is_empty(&self) -> bool {
         self.required.is_empty() && self.preferred.is_empty()
     }

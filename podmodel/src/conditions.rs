@@ -2,6 +2,7 @@
 
 use api::{Tree, time, tree};
 
+/// What a kubelet knows of a pod beyond its object.
 pub struct Facts<'a> {
     /// "" while it is not over.
     pub phase: &'a str,
@@ -16,6 +17,7 @@ pub struct Facts<'a> {
     pub now: i64,
 }
 
+/// The conditions of a pod's status.
 pub fn conditions(pod: &Tree, facts: &Facts<'_>) -> Vec<Tree> {
     let containers = containers_ready(facts);
     let ready = ready(pod, &containers);

@@ -2,6 +2,7 @@
 
 use api::{Map, Str};
 
+/// The labels of an object, sorted by key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Labels(Vec<(Str, Str)>);
 
@@ -11,19 +12,23 @@ impl Labels {
         Labels(map.iter().map(|(key, value)| (Str::new(key), Str::new(value.as_str().unwrap_or("")))).collect())
     }
 
+    /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
         let at = self.0.binary_search_by(|(name, _)| name.as_str().cmp(key)).ok()?;
         Some(&self.0[at].1)
     }
 
+    /// Whether a label has this value.
     pub fn has(&self, key: &str, value: &str) -> bool {
         self.get(key) == Some(value)
     }
 
+    /// All labels.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
+    /// Whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -4,6 +4,7 @@ use api::{Str, Tree};
 
 use super::{Labels, Resources, Taint, texts};
 
+/// The parts of a node that scheduling needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Node {
     pub name: Str,
@@ -19,6 +20,7 @@ pub struct Node {
     pub declared_features: Vec<Str>,
 }
 
+/// An image that is present on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     pub name: Str,
@@ -26,6 +28,7 @@ pub struct Image {
 }
 
 impl Node {
+    /// Reads a node object.
     pub fn read(node: &Tree) -> Node {
         let allocatable = node.map("status.allocatable");
         let amount = |name: &str| api::quantity::Quantity::parse(allocatable.str(name)).map_or(0, |one| one.value());
@@ -44,6 +47,7 @@ impl Node {
         }
     }
 
+    /// The size of an image, if it is present.
     pub fn image_size(&self, name: &str) -> Option<i64> {
         let at = self.images.binary_search_by(|image| image.name.as_str().cmp(name)).ok()?;
         Some(self.images[at].size)

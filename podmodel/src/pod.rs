@@ -7,6 +7,7 @@ use api::{Str, Tree};
 
 use super::{Labels, Spec, texts_of};
 
+/// The parts of a pod that scheduling needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
     pub key: Arc<str>,
@@ -36,6 +37,7 @@ pub struct Pod {
     pub is_victim: bool,
 }
 
+/// The controller that owns a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controller {
     pub kind: Str,
@@ -44,6 +46,7 @@ pub struct Controller {
 }
 
 impl Pod {
+    /// Reads a pod object.
     pub fn read(pod: &Tree) -> Pod {
         let meta = pod.at("metadata");
         let labels = Labels::read(meta.map("labels"));

@@ -2,6 +2,7 @@
 
 use api::{Str, Tree};
 
+/// A port that a pod reserves on its node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostPort {
     pub protocol: Str,
@@ -13,6 +14,7 @@ pub struct HostPort {
 const ALL: &str = "0.0.0.0";
 
 impl HostPort {
+    /// Reads a container port; None without a host port.
     pub fn read(port: &Tree) -> Option<HostPort> {
         let number = port.int("hostPort").filter(|number| *number > 0)?;
         let or = |text: &str, default: &'static str| {

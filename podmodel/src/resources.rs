@@ -18,6 +18,7 @@ pub(crate) const MEMORY: &str = "memory";
 pub(crate) const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 impl Resources {
+    /// Reads a resource list.
     pub fn read(list: &Map) -> Resources {
         let mut resources = Resources::default();
         for (name, quantity) in list.iter() {
@@ -31,6 +32,7 @@ impl Resources {
         resources
     }
 
+    /// The amount of a resource; 0 if it is absent.
     pub fn get(&self, name: &str) -> i64 {
         match name {
             CPU => self.milli_cpu,
@@ -54,6 +56,7 @@ impl Resources {
         }
     }
 
+    /// Adds all amounts of another list.
     pub fn add(&mut self, other: &Resources) {
         self.merge(other, i64::saturating_add);
     }
@@ -97,6 +100,7 @@ impl Resources {
         self.others.binary_search_by(|(known, _)| known.as_str().cmp(name))
     }
 
+    /// Whether no resource is requested.
     pub fn is_zero(&self) -> bool {
         (self.milli_cpu, self.memory, self.ephemeral_storage) == (0, 0, 0)
             && self.others.iter().all(|(_, amount)| *amount == 0)

@@ -4,6 +4,7 @@ use api::{Str, Tree};
 
 use super::{Labels, texts};
 
+/// The operator of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operator {
     In,
@@ -16,6 +17,7 @@ pub enum Operator {
     Unknown,
 }
 
+/// A requirement for the value of a label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Requirement {
     pub key: Str,
@@ -25,12 +27,14 @@ pub struct Requirement {
 }
 
 impl Requirement {
+    /// A requirement with sorted values.
     pub fn new(key: &str, operator: Operator, mut values: Vec<Str>) -> Requirement {
         values.sort();
         values.dedup();
         Requirement { key: Str::new(key), operator, values }
     }
 
+    /// Reads a match expression.
     pub fn read(expression: &Tree) -> Requirement {
         let operator = match expression.str("operator") {
             "In" => Operator::In,
@@ -44,6 +48,7 @@ impl Requirement {
         Requirement::new(expression.str("key"), operator, texts(expression.list("values")))
     }
 
+    /// Whether a value, or its absence, satisfies the requirement.
     pub fn matches(&self, value: Option<&str>) -> bool {
         let listed = |value: &str| self.values.iter().any(|one| one == value);
         match self.operator {
@@ -72,10 +77,12 @@ pub struct Selector {
 }
 
 impl Selector {
+    /// The selector of all objects.
     pub fn everything() -> Selector {
         Selector::default()
     }
 
+    /// The selector of no object.
     pub fn nothing() -> Selector {
         Selector { requirements: Vec::new(), nothing: true }
     }
@@ -93,6 +100,7 @@ impl Selector {
         Selector::of(labels.chain(expressions).collect())
     }
 
+    /// The selector of objects that satisfy all requirements.
     pub fn of(mut requirements: Vec<Requirement>) -> Selector {
         requirements.sort();
         requirements.dedup();
@@ -107,18 +115,22 @@ impl Selector {
         self
     }
 
+    /// Whether the labels are selected.
     pub fn matches(&self, labels: &Labels) -> bool {
         !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(labels.get(&requirement.key)))
     }
 
+    /// Whether every object is selected.
     pub fn is_everything(&self) -> bool {
         !self.nothing && self.requirements.is_empty()
     }
 
+    /// Whether no object is selected.
     pub fn is_nothing(&self) -> bool {
         self.nothing
     }
 
+    /// All requirements.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }
@@ -133,15 +145,18 @@ pub struct NodeTerm {
 }
 
 impl NodeTerm {
+    /// Reads a node selector term.
     pub fn read(term: &Tree) -> NodeTerm {
         let requirements = |list: &str| term.list(list).iter().map(Requirement::read).collect();
         NodeTerm { labels: requirements("matchExpressions"), fields: requirements("matchFields") }
     }
 
+    /// Whether the term has no requirement, and so selects no node.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
+    /// Whether a node satisfies the term.
     pub fn matches(&self, name: &str, labels: &Labels) -> bool {
         let field = |one: &Requirement| one.matches((one.key == "metadata.name").then_some(name));
         !self.is_empty()
@@ -157,10 +172,12 @@ pub struct NodeSelector {
 }
 
 impl NodeSelector {
+    /// Reads a node selector.
     pub fn read(selector: &Tree) -> NodeSelector {
         NodeSelector { terms: selector.list("nodeSelectorTerms").iter().map(NodeTerm::read).collect() }
     }
 
+    /// Whether a node satisfies one of the terms.
     pub fn matches(&self, name: &str, labels: &Labels) -> bool {
         self.terms.iter().any(|term| term.matches(name, labels))
     }

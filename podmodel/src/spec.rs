@@ -8,6 +8,7 @@ use super::{
     requests,
 };
 
+/// The parts of a pod's spec that equal pods share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Spec {
     pub requests: Resources,
@@ -32,6 +33,7 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// Reads the spec of a pod.
     pub fn read(pod: &Tree, namespace: &str, labels: &Labels) -> Spec {
         let spec = pod.at("spec");
         let requests = requests::requests(pod);

@@ -5,6 +5,7 @@ use api::{Str, Tree};
 use super::affinity::with_own;
 use super::{Labels, Operator, Selector, texts};
 
+/// Whether a spread constraint filters or only scores nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WhenUnsatisfiable {
     DoNotSchedule,
@@ -18,6 +19,7 @@ pub enum Policy {
     Ignore,
 }
 
+/// A topology spread constraint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SpreadConstraint {
     pub max_skew: i64,
@@ -31,6 +33,7 @@ pub struct SpreadConstraint {
 }
 
 impl SpreadConstraint {
+    /// Reads a constraint; `labels` are those of its pod.
     pub fn read(constraint: &Tree, labels: &Labels) -> SpreadConstraint {
         let policy = |path: &str, default: Policy| match constraint.str(path) {
             "Honor" => Policy::Honor,
@@ -54,6 +57,7 @@ impl SpreadConstraint {
         }
     }
 
+    /// Whether the constraint filters nodes.
     pub fn is_hard(&self) -> bool {
         self.when_unsatisfiable == WhenUnsatisfiable::DoNotSchedule
     }

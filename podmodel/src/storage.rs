@@ -6,6 +6,7 @@ use api::{Str, Tree};
 
 use super::{Labels, NodeSelector, Operator, Requirement, Selector, texts};
 
+/// The annotation with the node that a claim is provisioned for.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -21,6 +22,7 @@ pub struct Wanted {
     pub access_modes: Vec<Str>,
 }
 
+/// A PersistentVolumeClaim.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Claim {
     /// `NAMESPACE/NAME`
@@ -42,6 +44,7 @@ pub struct Claim {
     pub selector: Option<Selector>,
 }
 
+/// A PersistentVolume.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PersistentVolume {
     pub name: Str,
@@ -119,6 +122,7 @@ impl Disk {
     }
 }
 
+/// When the claims of a class are bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BindingMode {
     Unset,
@@ -126,6 +130,7 @@ pub enum BindingMode {
     WaitForFirstConsumer,
 }
 
+/// A StorageClass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StorageClass {
     pub name: Str,
@@ -177,6 +182,7 @@ fn amount(quantity: &Tree) -> i64 {
 }
 
 impl Claim {
+    /// Reads a PersistentVolumeClaim.
     pub fn read(claim: &Tree) -> Claim {
         let text = |path: &str| Str::new(claim.str(path));
         let annotations = claim.map("metadata.annotations");
@@ -203,6 +209,7 @@ impl Claim {
 }
 
 impl PersistentVolume {
+    /// Reads a PersistentVolume.
     pub fn read(volume: &Tree) -> PersistentVolume {
         let text = |path: &str| Str::new(volume.str(path));
         let reference = volume.at("spec.claimRef");
@@ -221,6 +228,7 @@ impl PersistentVolume {
         }
     }
 
+    /// Whether the volume can be used on a node.
     pub fn is_reached_from(&self, node: &super::Node) -> bool {
         self.reach.as_ref().is_none_or(|selector| selector.matches(&node.name, &node.labels))
     }
@@ -235,6 +243,7 @@ impl PersistentVolume {
             && !self.is_terminating
     }
 
+    /// Whether the volume is reserved for a claim.
     pub fn is_meant_for(&self, claim: &Claim) -> bool {
         self.claim.as_ref().is_some_and(|(namespace, name, uid)| {
             *name == claim.name && *namespace == claim.namespace && (uid.is_empty() || *uid == claim.uid)
@@ -252,6 +261,7 @@ impl PersistentVolume {
 }
 
 impl StorageClass {
+    /// Reads a StorageClass.
     pub fn read(class: &Tree) -> StorageClass {
         let requirement = |one: &Tree| Requirement::new(one.str("key"), Operator::In, texts(one.list("values")));
         let term = |term: &Tree| term.list("matchLabelExpressions").iter().map(requirement).collect();
@@ -274,6 +284,7 @@ impl StorageClass {
 }
 
 impl CsiNode {
+    /// Reads a CSINode.
     pub fn read(csi_node: &Tree) -> CsiNode {
         let limit = |driver: &Tree| Some((Str::new(driver.str("name")), driver.int("allocatable.count")?));
         let migrated = csi_node.map("metadata.annotations").get(MIGRATED).and_then(Tree::as_str).unwrap_or("");
@@ -284,12 +295,14 @@ impl CsiNode {
         }
     }
 
+    /// Whether a disk counts towards the limit of its driver.
     pub fn counts(&self, disk: &Disk) -> bool {
         disk.plugin.is_none_or(|plugin| self.migrated.iter().any(|migrated| migrated == plugin))
     }
 }
 
 impl Room {
+    /// Reads a CSIStorageCapacity.
     pub fn read(capacity: &Tree) -> Room {
         let most = if capacity.has("maximumVolumeSize") { "maximumVolumeSize" } else { "capacity" };
         Room {

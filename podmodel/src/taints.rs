@@ -2,6 +2,7 @@
 
 use api::{Str, Tree};
 
+/// The effect of a taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
     NoSchedule,
@@ -20,6 +21,7 @@ impl Effect {
     }
 }
 
+/// A taint of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Taint {
     pub key: Str,
@@ -28,6 +30,7 @@ pub struct Taint {
 }
 
 impl Taint {
+    /// Reads a taint; None if its effect is unknown.
     pub fn read(taint: &Tree) -> Option<Taint> {
         let effect = Effect::read(taint.str("effect"))?;
         Some(Taint { key: Str::new(taint.str("key")), value: Str::new(taint.str("value")), effect })
@@ -39,6 +42,7 @@ impl Taint {
     }
 }
 
+/// How a toleration compares values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TolerationOperator {
     Equal,
@@ -49,6 +53,7 @@ pub enum TolerationOperator {
     Unknown,
 }
 
+/// A toleration of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Toleration {
     pub key: Str,
@@ -59,6 +64,7 @@ pub struct Toleration {
 }
 
 impl Toleration {
+    /// Reads a toleration.
     pub fn read(toleration: &Tree) -> Toleration {
         let operator = match toleration.str("operator") {
             "" | "Equal" => TolerationOperator::Equal,
@@ -75,6 +81,7 @@ impl Toleration {
         }
     }
 
+    /// Whether a taint is tolerated.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         let number = |text: &str| text.parse::<i64>().ok();
         let compare = |holds: fn(&i64, &i64) -> bool| {

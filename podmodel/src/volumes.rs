@@ -4,6 +4,7 @@ use api::{Str, Tree};
 
 use super::texts;
 
+/// A volume that restricts where its pod can run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Volume {
     Claim {
@@ -35,6 +36,7 @@ pub enum Volume {
 }
 
 impl Volume {
+    /// Reads a volume of a pod; None if it restricts nothing.
     pub fn read(volume: &Tree) -> Option<Volume> {
         let text = |path: &str| Str::new(volume.str(path));
         if volume.has("persistentVolumeClaim") {

@@ -10,7 +10,7 @@ pub mod cycle;
 pub mod extender;
 pub mod framework;
 mod metrics;
-pub mod plugins;
+mod plugins;
 mod pod_resources;
 #[cfg(test)]
 mod properties;
@@ -27,5 +27,10 @@ pub use shell::{Environment, Explainer, Running, StartError, WhatIfError, stand_
 
 /// The profile of the default scheduler, with all plugins.
 pub fn default_profile() -> framework::Profile {
-    plugins::list::default_profile(plugins::list::DEFAULT_SCHEDULER)
+    profile_named(plugins::list::DEFAULT_SCHEDULER)
+}
+
+/// A profile of this scheduler name, with all plugins.
+pub fn profile_named(scheduler_name: &str) -> framework::Profile {
+    plugins::list::default_profile(scheduler_name)
 }

@@ -24,7 +24,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection for T {}
 
+/// A stream to read from.
 pub type Reader = Box<dyn AsyncRead + Send + Unpin>;
+/// A stream to write to.
 pub type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Timeouts of a streaming connection.

@@ -28,10 +28,12 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// A 400 with a message.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, message: message.into(), accepted: &[] }
     }
 
+    /// The response to the client.
     pub fn response(self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(Bytes::from(format!("{}\n", self.message))));
         *response.status_mut() = self.status;

@@ -35,7 +35,7 @@ async fn protobuf_of_another_server_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_in_etcd_are_upstream_s() {
+async fn etcd_keys_match_upstream() {
     let mut cluster = Cluster::start(Storage::Etcd).await;
     cluster.client.post("/api/v1/nodes", &object("v1", "Node", "n")).await;
     cluster.client.post("/api/v1/namespaces/default/configmaps", &object("v1", "ConfigMap", "c")).await;

@@ -19,6 +19,7 @@ pub struct Https {
     credentials: Option<Arc<dyn Credentials>>,
 }
 
+/// A value for the Authorization header in progress.
 pub type Credential<'a> = Pin<Box<dyn Future<Output = Result<HeaderValue>> + Send + 'a>>;
 
 /// The Authorization header; a token may have to be fetched, and refreshed before it expires.
@@ -45,6 +46,7 @@ impl Https {
         self.pool.exchange_tls(tls);
     }
 
+    /// The same connections with a bearer token.
     pub fn with_token(&self, token: &str) -> Result<Https> {
         Ok(self.with_credentials(Arc::new(Fixed(bearer(token)?))))
     }

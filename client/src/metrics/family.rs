@@ -39,14 +39,17 @@ pub enum Buckets {
 }
 
 impl Metric {
+    /// A counter.
     pub const fn counter(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Metric {
         Metric { name, help, labels, kind: MetricKind::Counter }
     }
 
+    /// A gauge.
     pub const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Metric {
         Metric { name, help, labels, kind: MetricKind::Gauge }
     }
 
+    /// A histogram with the default buckets.
     pub const fn histogram(
         name: &'static str,
         help: &'static str,
@@ -56,6 +59,7 @@ impl Metric {
         Metric { name, help, labels, kind: MetricKind::Histogram(Buckets::Exponential { start, factor, count }) }
     }
 
+    /// A histogram with its own buckets.
     pub const fn histogram_of(
         name: &'static str,
         help: &'static str,

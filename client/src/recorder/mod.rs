@@ -82,6 +82,7 @@ impl Events {
     }
 }
 
+/// Records events of one component.
 #[derive(Clone)]
 pub struct Recorder {
     events: Events,
@@ -103,18 +104,22 @@ impl Recorder {
         Recorder { component, ..self.clone() }
     }
 
+    /// Records a Normal event.
     pub fn normal(&self, object: &Tree, reason: &str, message: impl Into<String>) {
         self.record(object, "Normal", reason, message.into(), None);
     }
 
+    /// Records a Warning event.
     pub fn warning(&self, object: &Tree, reason: &str, message: impl Into<String>) {
         self.record(object, "Warning", reason, message.into(), None);
     }
 
+    /// Records a Normal event with action and related object.
     pub fn note_normal(&self, object: &Tree, note: Note<'_>) {
         self.note(object, "Normal", note);
     }
 
+    /// Records a Warning event with action and related object.
     pub fn note_warning(&self, object: &Tree, note: Note<'_>) {
         self.note(object, "Warning", note);
     }

@@ -17,7 +17,9 @@ use tonic_prost::ProstCodec;
 use super::MAX_MESSAGE;
 use super::{Answers, BoxFuture};
 
+/// The body of a request.
 pub type Body = Incoming;
+/// A response in progress.
 pub type Responding = Pin<Box<dyn Future<Output = http::Response<tonic::body::Body>> + Send>>;
 
 /// Who answers a call by its path.

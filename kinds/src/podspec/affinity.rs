@@ -11,7 +11,7 @@ use super::{check, selector};
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-pub fn validate(affinity: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate(affinity: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if let Some(node) = affinity.get("nodeAffinity") {
         validate_node_affinity(node, &path.field("nodeAffinity"), errors);
     }

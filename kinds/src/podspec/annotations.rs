@@ -5,7 +5,7 @@ use api::{Map, Tree, json, tree};
 
 use super::{check, for_each_container, toleration};
 
-pub const MIRROR: &str = "kubernetes.io/config.mirror";
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub(crate) const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
@@ -29,7 +29,7 @@ pub(crate) fn drop_init_container_annotations(object: &mut Tree) {
 }
 
 /// The annotations of a pod or template, with its spec.
-pub fn validate(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if annotations.contains(MIRROR) && spec.str("nodeName").is_empty() {
         let text = "must set spec.nodeName if mirror pod annotation is set";
         errors.invalid(&path.key(MIRROR), annotations.str(MIRROR), text);
@@ -160,7 +160,7 @@ pub(crate) fn app_armor_profile(annotation: &str) -> Option<Tree> {
 }
 
 /// Annotations that an update must not change.
-pub fn validate_update(new: &Map, old: &Map, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_update(new: &Map, old: &Map, path: &Path<'_>, errors: &mut Errors) {
     let kept = |key: &str| key == MIRROR || key.starts_with(APP_ARMOR);
     let name = |key: &str| if key == MIRROR { "mirror pod annotation" } else { "AppArmor annotations" };
     for (key, value) in old.iter().filter(|(key, _)| kept(key)) {

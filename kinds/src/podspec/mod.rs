@@ -1,10 +1,10 @@
 //! Pod specs and templates of pods and workloads: defaults, validation and warnings.
 
-pub mod affinity;
-pub mod annotations;
+pub(crate) mod affinity;
+pub(crate) mod annotations;
 mod check;
-pub mod claim;
-pub mod container;
+pub(crate) mod claim;
+pub(crate) mod container;
 mod defaults;
 mod disabled;
 mod dns;
@@ -13,16 +13,16 @@ mod image;
 mod mounts;
 mod probe;
 pub mod qos;
-pub mod resources;
+pub(crate) mod resources;
 mod security;
-pub mod seen;
+pub(crate) mod seen;
 mod selector;
-pub mod spec;
+pub(crate) mod spec;
 mod template;
-pub mod toleration;
+pub(crate) mod toleration;
 pub mod total;
-pub mod volume;
-pub mod warnings;
+pub(crate) mod volume;
+pub(crate) mod warnings;
 
 use api::Tree;
 use api::field::Path;

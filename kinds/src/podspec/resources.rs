@@ -1,6 +1,6 @@
 //! Resource requirements of containers and pods.
 
-pub mod aggregate;
+pub(crate) mod aggregate;
 
 use api::Tree;
 use api::field::{Errors, FieldError, Path, Reason, Value, go_quote};
@@ -21,7 +21,7 @@ pub(crate) fn is_pod_level(name: &str) -> bool {
 
 /// Where a resource list is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub(crate) enum Level {
     Container,
     Pod,
 }

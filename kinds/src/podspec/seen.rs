@@ -8,22 +8,22 @@ use std::hash::Hash;
 const FEW: usize = 16;
 
 /// A set that is a plain list while it is small.
-pub struct Seen<T> {
+pub(crate) struct Seen<T> {
     few: Vec<T>,
     many: HashSet<T>,
 }
 
 impl<T: Hash + Eq + Copy> Seen<T> {
-    pub fn new() -> Seen<T> {
+    pub(crate) fn new() -> Seen<T> {
         Seen { few: Vec::new(), many: HashSet::new() }
     }
 
-    pub fn contains(&self, item: &T) -> bool {
+    pub(crate) fn contains(&self, item: &T) -> bool {
         if self.many.is_empty() { self.few.contains(item) } else { self.many.contains(item) }
     }
 
     /// Returns false if it was already present.
-    pub fn insert(&mut self, item: T) -> bool {
+    pub(crate) fn insert(&mut self, item: T) -> bool {
         if self.contains(&item) {
             return false;
         }

@@ -10,7 +10,7 @@ use super::volume::{self, Pod};
 use super::{affinity, check, container, dns, resources, security, selector, toleration};
 
 /// What container validation needs from the spec.
-pub struct Scope<'a> {
+pub(crate) struct Scope<'a> {
     /// Valid volumes that can be mounted, by name.
     volumes: HashMap<&'a str, &'a Tree>,
     /// Names of the pod's resource claims.
@@ -23,12 +23,12 @@ pub struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    pub fn volume(&self, name: &str) -> Option<&'a Tree> {
+    pub(crate) fn volume(&self, name: &str) -> Option<&'a Tree> {
         self.volumes.get(name).copied()
     }
 }
 
-pub fn validate(spec: &Tree, pod: Pod<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate(spec: &Tree, pod: Pod<'_>, path: &Path<'_>, errors: &mut Errors) {
     if !spec.has("terminationGracePeriodSeconds") {
         errors.required(&path.field("terminationGracePeriodSeconds"), "");
     }

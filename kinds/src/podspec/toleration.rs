@@ -5,7 +5,7 @@ use api::{Tree, validation};
 
 use super::selector;
 
-pub fn validate(tolerations: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate(tolerations: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     for (index, toleration) in tolerations.iter().enumerate() {
         validate_one(toleration, &path.index(index), errors);
     }

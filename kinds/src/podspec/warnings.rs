@@ -6,7 +6,7 @@ use api::{Tree, validation};
 mod paths;
 mod ports;
 
-pub mod labels;
+pub(crate) mod labels;
 
 use super::seen::Seen;
 use super::{annotations, for_each_container, resources};
@@ -196,7 +196,7 @@ fn pull_secrets(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
 const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
 
 /// Bytes must be integers.
-pub fn fraction(list: &Tree, name: &str, path: &Path<'_>, out: &mut Vec<String>) {
+pub(crate) fn fraction(list: &Tree, name: &str, path: &Path<'_>, out: &mut Vec<String>) {
     let Some(value) = list.get(name) else { return };
     // Only these suffixes can be fractions; others need no parsing.
     let text = value.as_str().unwrap_or("");

@@ -14,6 +14,7 @@ const NESTED: u16 = 0x8000;
 const KIND_MASK: u16 = 0x3fff;
 
 impl Message {
+    /// A message with the header of its family.
     pub fn new(kind: u16, flags: u16, family_header: &[u8]) -> Message {
         let mut bytes = vec![0; HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -24,6 +25,7 @@ impl Message {
         message
     }
 
+    /// Adds an attribute.
     pub fn put(&mut self, kind: u16, payload: &[u8]) {
         match u16::try_from(payload.len() + ATTRIBUTE_HEADER) {
             Ok(length) => {
@@ -36,10 +38,12 @@ impl Message {
         }
     }
 
+    /// Adds an attribute with one byte.
     pub fn put_u8(&mut self, kind: u16, value: u8) {
         self.put(kind, &[value]);
     }
 
+    /// Adds an attribute with a number.
     pub fn put_u32(&mut self, kind: u16, value: u32) {
         self.put(kind, &value.to_ne_bytes());
     }
@@ -61,6 +65,7 @@ impl Message {
         self.put(kind, &bytes);
     }
 
+    /// Adds an attribute that contains others.
     pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Message)) {
         let start = self.bytes.len();
         self.put(kind | NESTED, &[]);
@@ -77,6 +82,7 @@ impl Message {
         self.pad();
     }
 
+    /// Sets more flags.
     pub fn add_flags(&mut self, flags: u16) {
         let old = u16::from_ne_bytes([self.bytes[6], self.bytes[7]]);
         self.bytes[6..8].copy_from_slice(&(old | flags).to_ne_bytes());

@@ -16,8 +16,10 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// All verbs.
     pub const ALL: [Verb; 5] = [Verb::Add, Verb::Del, Verb::Check, Verb::Gc, Verb::Status];
 
+    /// The value of `CNI_COMMAND`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Verb::Add => "ADD",

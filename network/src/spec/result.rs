@@ -52,6 +52,7 @@ pub struct Route {
 }
 
 impl Route {
+    /// A route with default values.
     pub fn new(to: IpNet, gateway: Option<IpAddr>) -> Route {
         Route { to, gateway, mtu: None, advmss: None, priority: None, table: None, scope: None }
     }
@@ -73,6 +74,7 @@ impl AddResult {
         read(value).map_err(with_context)
     }
 
+    /// The result in the form of a version.
     pub fn to_json(&self, version: Version) -> Value {
         let mut json = Map::new();
         json.insert("cniVersion".to_string(), version.as_str().into());
@@ -96,6 +98,7 @@ impl AddResult {
         })
     }
 
+    /// The interface of this name in the sandbox.
     pub fn in_sandbox(&self, ifname: &str) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.name == ifname && !interface.sandbox.is_empty())
     }

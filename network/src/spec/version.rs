@@ -2,6 +2,7 @@
 
 use super::error::{Error, code};
 
+/// A version of the CNI specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     V0_3_0,
@@ -12,9 +13,12 @@ pub enum Version {
 }
 
 impl Version {
+    /// All supported versions, the oldest first.
     pub const ALL: [Version; 5] = [Version::V0_3_0, Version::V0_3_1, Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
+    /// The newest supported version.
     pub const NEWEST: Version = Version::V1_1_0;
 
+    /// The version as configurations write it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Version::V0_3_0 => "0.3.0",
@@ -25,6 +29,7 @@ impl Version {
         }
     }
 
+    /// Parses a version; an unsupported one is an error.
     pub fn parse(text: &str) -> Result<Version, Error> {
         let known = Version::ALL.into_iter().find(|version| version.as_str() == text);
         known.ok_or_else(|| {

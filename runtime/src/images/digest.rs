@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Digest(String);
 
+/// A text that is not a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a digest: expected `sha256:` or `sha512:` and 64 or 128 lower-case hexadecimal digits")]
 pub struct BadDigest;
@@ -95,24 +96,29 @@ pub(super) fn chain(diff_ids: &[Digest]) -> Vec<Digest> {
     chain
 }
 
+/// Computes a digest.
 pub struct Hasher {
     context: Context,
     algorithm: &'static str,
 }
 
 impl Hasher {
+    /// A SHA-256.
     pub fn sha256() -> Hasher {
         Hasher { context: Context::new(&SHA256), algorithm: "sha256" }
     }
 
+    /// A SHA-512.
     pub fn sha512() -> Hasher {
         Hasher { context: Context::new(&SHA512), algorithm: "sha512" }
     }
 
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.context.update(bytes);
     }
 
+    /// The digest of all bytes.
     pub fn finish(self) -> Digest {
         Digest(format!("{}:{}", self.algorithm, hex(self.context.finish().as_ref())))
     }

@@ -17,6 +17,7 @@ pub struct Reference {
     pub version: Version,
 }
 
+/// The version of a reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Version {
     Tag(String),

@@ -7,7 +7,7 @@ use podmodel::Spec;
 
 /// A scored resource and its weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Weighted {
+pub(crate) struct Weighted {
     pub name: Str,
     pub weight: i64,
 }
@@ -17,7 +17,7 @@ pub(crate) fn weighted_default() -> Vec<Weighted> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Allocation {
+pub(crate) struct Allocation {
     /// Positive.
     pub offered: i64,
     pub taken: i64,
@@ -36,7 +36,7 @@ impl Allocation {
     }
 
     /// With the requests of pods.
-    pub fn requested(spec: &Spec, node: &NodeState, name: &str) -> Option<Allocation> {
+    pub(crate) fn requested(spec: &Spec, node: &NodeState, name: &str) -> Option<Allocation> {
         let wanted = spec.requests.get(name);
         if wanted == 0 && !matches!(name, "cpu" | "memory" | "ephemeral-storage") {
             return None;

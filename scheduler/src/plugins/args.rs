@@ -13,7 +13,7 @@ use super::node_resources_fit::NodeResourcesFit;
 use super::volume_binding::Assumed;
 
 /// What plugins are built with.
-pub struct Args {
+pub(crate) struct Args {
     pub preemption: DefaultPreemption,
     pub hard_pod_affinity_weight: i64,
     pub ignore_preferred_terms_of_existing_pods: bool,
@@ -29,7 +29,7 @@ pub struct Args {
 
 /// Shared by the plugins of all profiles.
 #[derive(Clone, Default)]
-pub struct Shared {
+pub(crate) struct Shared {
     pub(crate) volumes: Arc<Mutex<Assumed>>,
     /// Resources that extenders manage and the scheduler ignores.
     pub(crate) left_to_extenders: BTreeSet<Str>,
@@ -42,7 +42,7 @@ impl Default for Args {
 }
 
 impl Args {
-    pub fn with(shared: Shared) -> Args {
+    pub(crate) fn with(shared: Shared) -> Args {
         Args {
             preemption: DefaultPreemption::default(),
             hard_pod_affinity_weight: 1,

@@ -16,7 +16,7 @@ const NO_CANDIDATE: &str = "no candidate node for preemption";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
 #[derive(Debug, Clone)]
-pub struct DefaultPreemption {
+pub(crate) struct DefaultPreemption {
     /// The percentage of candidate nodes to evaluate, and the minimum number.
     pub min_candidate_nodes_percentage: usize,
     pub min_candidate_nodes_absolute: usize,

@@ -14,7 +14,7 @@ use crate::plugins::args::Args;
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// A row of the list.
-pub struct PluginEntry {
+pub(crate) struct PluginEntry {
     pub name: &'static str,
     /// The default weight of its scores.
     pub weight: i64,
@@ -22,7 +22,7 @@ pub struct PluginEntry {
 }
 
 /// Cheap plugins first: the first rejection ends the evaluation of a node.
-pub const PLUGINS: &[PluginEntry] = &[
+pub(crate) const PLUGINS: &[PluginEntry] = &[
     PluginEntry { name: "SchedulingGates", weight: 0, make: |_| Arc::new(scheduling_gates::SchedulingGates) },
     PluginEntry { name: "PrioritySort", weight: 0, make: |_| Arc::new(priority_sort::PrioritySort) },
     PluginEntry { name: "NodeName", weight: 0, make: |_| Arc::new(node_name::NodeName) },
@@ -79,7 +79,7 @@ pub const PLUGINS: &[PluginEntry] = &[
 ];
 
 /// All plugins with upstream's weights.
-pub fn default_profile(scheduler_name: &str) -> Profile {
+pub(crate) fn default_profile(scheduler_name: &str) -> Profile {
     let args = Args::default();
     let enabled = |listed: &PluginEntry| Enabled { plugin: (listed.make)(&args), weight: listed.weight };
     Profile::new(scheduler_name, PLUGINS.iter().map(enabled).collect())

@@ -1,9 +1,9 @@
 //! The plugins, one file each.
 
-pub mod args;
-pub mod list;
+pub(crate) mod args;
+pub(crate) mod list;
 
-pub mod allocation;
+pub(crate) mod allocation;
 mod budgets;
 mod default_binder;
 pub(crate) mod default_preemption;
@@ -21,5 +21,5 @@ mod pod_topology_spread;
 mod priority_sort;
 mod scheduling_gates;
 mod taint_toleration;
-pub mod volume_binding;
+pub(crate) mod volume_binding;
 mod volumes;

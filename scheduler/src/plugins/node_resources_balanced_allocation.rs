@@ -5,7 +5,7 @@ use crate::framework::{Cycle, MAX_SCORE, Plugin, Point, PreScore, Slot};
 use crate::snapshot::{NodeId, NodeState};
 
 #[derive(Debug, Clone)]
-pub struct NodeResourcesBalancedAllocation {
+pub(crate) struct NodeResourcesBalancedAllocation {
     pub resources: Vec<Weighted>,
 }
 

@@ -11,7 +11,7 @@ use podmodel::{Node, Pod, Resources};
 
 /// The scoring strategy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Strategy {
+pub(crate) enum Strategy {
     /// Prefers nodes with the most free resources.
     LeastAllocated,
     /// Prefers nodes with the least free resources.
@@ -21,7 +21,7 @@ pub enum Strategy {
 }
 
 #[derive(Debug, Clone)]
-pub struct NodeResourcesFit {
+pub(crate) struct NodeResourcesFit {
     pub strategy: Strategy,
     pub resources: Vec<Weighted>,
     /// Resources that the plugin ignores.

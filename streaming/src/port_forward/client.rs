@@ -12,9 +12,11 @@ use crate::websocket::{Role as WebSocketRole, byte_stream};
 
 /// The protocols to request for each transport.
 pub const SPDY_PREFERRED: &[&str] = super::SPDY_PROTOCOLS;
+/// The protocols to request over WebSocket.
 pub const TUNNEL_PREFERRED: &[&str] = super::TUNNEL_PROTOCOLS;
 const MAX_MESSAGE: u64 = 64 * 1024;
 
+/// Forwards connections over one session.
 pub struct Forwarder {
     session: Session,
     next: AtomicU32,
@@ -38,6 +40,7 @@ pub struct Forwarded {
 }
 
 impl Forwarder {
+    /// A forwarder over an upgraded connection.
     pub fn new<IO: crate::Connection>(io: IO, carrier: Carrier) -> Self {
         let check = |_: &_| Err("unexpected".into());
         let session = match carrier {

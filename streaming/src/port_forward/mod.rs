@@ -29,6 +29,7 @@ const MAX_PORTS: usize = 127;
 /// A client's connection to a port.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+/// A client's connection to a port.
 pub type Connection = Box<dyn Duplex>;
 
 /// Serves a port forwarding request. `forward` is called in its own task for each connection to a port and copies its

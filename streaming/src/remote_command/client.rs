@@ -33,6 +33,7 @@ pub struct Remote {
 pub struct Terminal(Writer);
 
 impl Terminal {
+    /// Sends the size of the client's terminal.
     pub async fn resize(&mut self, size: Size) -> Result<()> {
         self.0.write_all(&size.encode()).await
     }

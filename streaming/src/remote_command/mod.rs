@@ -102,6 +102,7 @@ pub struct Streams {
 pub struct Disconnected(watch::Receiver<bool>);
 
 impl Disconnected {
+    /// Resolves when the client has disconnected.
     pub async fn wait(&mut self) {
         // An error means that the connection's task has ended.
         let _ = self.0.wait_for(|gone| *gone).await;

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 /// The maximum size of an incomplete object.
 const MAX: usize = 4 * 1024;
 
+/// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Size {
     pub width: u16,
@@ -14,6 +15,7 @@ pub struct Size {
 }
 
 impl Size {
+    /// The message of the resize channel.
     pub fn encode(self) -> Vec<u8> {
         format!("{{\"Width\":{},\"Height\":{}}}\n", self.width, self.height).into_bytes()
     }

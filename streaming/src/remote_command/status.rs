@@ -9,6 +9,7 @@ pub enum Verb {
     Attach,
 }
 
+/// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
     Success,

@@ -33,6 +33,7 @@ pub(super) mod status {
     pub(crate) const STREAM_IN_USE: u32 = 8;
 }
 
+/// Why the bytes are not SPDY.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     Version(u16),

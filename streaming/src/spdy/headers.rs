@@ -10,6 +10,7 @@ use super::frame::Error;
 const MAX_BLOCK: usize = 64 * 1024;
 const MAX_COUNT: usize = 256;
 
+/// The headers of a stream: names and values.
 pub type Headers = Vec<(String, String)>;
 
 /// The value of a header, case-insensitively.

@@ -53,6 +53,7 @@ pub struct Session {
 }
 
 impl Session {
+    /// A session over a connection; `check` decides about streams that the other end opens.
     pub fn new<IO>(io: IO, role: Role, limits: Limits, check: Check) -> Self
     where
         IO: AsyncRead + AsyncWrite + Send + 'static,

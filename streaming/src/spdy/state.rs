@@ -17,12 +17,14 @@ const MAX_PIECE: usize = 32 * 1024;
 /// The maximum number of pending replies; above it nothing is read.
 const MAX_REPLIES: usize = 256;
 
+/// The end of a connection: it decides the numbers of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Server,
     Client,
 }
 
+/// The limits of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The maximum number of streams; others are refused.

@@ -20,14 +20,17 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// The number of the stream.
     pub fn id(&self) -> u32 {
         self.id
     }
 
+    /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.headers, name)
     }
 
+    /// Resets the stream.
     pub fn reset(self) {
         self.shared.lock().reset(self.id);
         self.shared.outgoing.notify_one();

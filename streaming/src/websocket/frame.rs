@@ -6,18 +6,21 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 /// The maximum payload of control frames in the standard.
 const MAX_CONTROL: usize = 125;
 
+/// The end of a connection: clients mask their frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Server,
     Client,
 }
 
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Text,
     Binary,
 }
 
+/// What was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A piece of a message; `first` and `last` mark its boundaries.
@@ -35,6 +38,7 @@ pub enum Event {
     },
 }
 
+/// Why the bytes are not WebSocket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     Reserved,
@@ -72,6 +76,7 @@ struct Partial {
     last: bool,
 }
 
+/// Decodes frames from bytes.
 pub struct Decoder {
     role: Role,
     partial: Option<Partial>,
@@ -88,6 +93,7 @@ struct Head {
 }
 
 impl Decoder {
+    /// A decoder of one end.
     pub fn new(role: Role) -> Self {
         Self { role, partial: None, message: None }
     }
@@ -212,6 +218,7 @@ fn apply(mask: [u8; 4], phase: usize, data: &mut [u8]) {
     }
 }
 
+/// The opcode of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opcode {
     Text = 1,

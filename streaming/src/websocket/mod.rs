@@ -43,6 +43,7 @@ impl<W> Clone for Sender<W> {
     }
 }
 
+/// The halves of a WebSocket connection.
 pub fn split<R, W>(read: R, write: W, role: Role) -> (Receiver<R, W>, Sender<W>) {
     let sender = Sender { half: Arc::new(Mutex::new(Half { io: write, closed: false })), role };
     let receiver = Receiver { io: read, decoder: Decoder::new(role), buffer: BytesMut::new(), sender: sender.clone() };
@@ -79,6 +80,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Receiver<R, W> {
 }
 
 impl<W: AsyncWrite + Unpin> Sender<W> {
+    /// Sends one message of several parts.
     pub async fn send(&self, opcode: Opcode, parts: &[&[u8]]) -> Result<()> {
         let mask = (self.role == Role::Client).then(random::<4>);
         let mut frame = BytesMut::with_capacity(14 + parts.iter().map(|part| part.len()).sum::<usize>());

@@ -27,7 +27,7 @@ async fn closed(stream: &mut (impl AsyncRead + Unpin)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_sends_no_request_is_closed() {
+async fn connections_without_a_request_are_closed() {
     let mut cluster = limited(|limits| limits.first_request_timeout = Duration::from_millis(500)).await;
     let mut speaking = cluster.client.connect().await;
     assert_eq!(speaking.get(MAPS).await.code, 200);

@@ -47,7 +47,7 @@ async fn end(story: &Story, pod: &Tree, phase: &str, code: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_are_told_as_upstream_does() {
+async fn jobs_match_upstream() {
     let (mut cluster, mut story) = start().await;
     let path = make(&mut story, "one", "").await;
     let pod = pods(&story, "one", 1).await;
@@ -100,7 +100,7 @@ async fn jobs_are_told_as_upstream_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failures_that_a_policy_knows_are_told_as_upstream_does() {
+async fn pod_failure_policies_match_upstream() {
     let (mut cluster, mut story) = start().await;
     let policy = r#""podFailurePolicy":{"rules":[
         {"action":"FailIndex","onExitCodes":{"operator":"In","values":[7]}},
@@ -138,7 +138,7 @@ async fn failures_that_a_policy_knows_are_told_as_upstream_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cron_job_is_told_as_upstream_does() {
+async fn cron_job_matches_upstream() {
     let (mut cluster, mut story) = start().await;
     let job = format!(r#"{{"metadata":{{"labels":{{"cj":"tick"}},"annotations":{{"a":"b"}}}},"spec":{{{TEMPLATE}}}}}"#);
     let spec = format!(r#"{{"schedule":"@every 1s","jobTemplate":{job}}}"#);

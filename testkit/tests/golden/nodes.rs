@@ -30,7 +30,7 @@ fn keep_alive(client: testkit::Client) -> tokio::task::JoinHandle<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_told_as_upstream_does() {
+async fn node_matches_upstream() {
     let mut cluster = Cluster::start_whole_with(|options| {
         options.node_monitor_grace_period = Duration::from_millis(1500);
     })
@@ -78,7 +78,7 @@ async fn a_node_is_told_as_upstream_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_is_told_as_upstream_does() {
+async fn namespace_matches_upstream() {
     let mut cluster = Cluster::start_whole().await;
     let mut story = Story::new(&cluster.client);
     let path = "/api/v1/namespaces/bye";

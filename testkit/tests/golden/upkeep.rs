@@ -24,7 +24,7 @@ async fn make_pod(story: &Story, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_budget_is_told_as_upstream_does() {
+async fn disruption_budget_matches_upstream() {
     let (mut cluster, mut story) = start().await;
     let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
     let path = format!("{budgets}/web");
@@ -54,7 +54,7 @@ async fn a_budget_is_told_as_upstream_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quota_is_told_as_upstream_does() {
+async fn quota_matches_upstream() {
     let (mut cluster, mut story) = start().await;
     let quotas = "/api/v1/namespaces/default/resourcequotas";
     make_pod(&story, "a").await;
@@ -78,7 +78,7 @@ async fn a_quota_is_told_as_upstream_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_accounts_token_is_told_as_upstream_does() {
+async fn service_account_token_matches_upstream() {
     let (mut cluster, mut story) = start().await;
     let secrets = "/api/v1/namespaces/default/secrets";
     let account = story.see(ACCOUNT, |account| !account.has("code")).await;

@@ -25,7 +25,7 @@ fn key(dir: &Path, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_issuer_signs_and_all_are_taken() {
+async fn first_issuer_signs_and_all_are_accepted() {
     let dir = tempfile::tempdir().expect("a directory");
     let (new, old, older) = (key(dir.path(), "new"), key(dir.path(), "old"), key(dir.path(), "older"));
     let flags = [

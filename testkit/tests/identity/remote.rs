@@ -173,7 +173,7 @@ fn review(body: &[u8]) -> (u16, Vec<u8>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_reviews_tokens_and_its_answers_are_kept() {
+async fn token_reviews_of_webhooks_are_cached() {
     let dir = tempfile::tempdir().expect("a directory");
     let (https, asked) = webhook_server(dir.path(), review).await;
     let remote = remote(dir.path(), &https);
@@ -242,7 +242,7 @@ fn judge(body: &[u8]) -> (u16, Vec<u8>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_decides_over_tls_and_its_answers_are_kept() {
+async fn decisions_of_webhooks_are_cached() {
     let dir = tempfile::tempdir().expect("a directory");
     let (https, asked) = webhook_server(dir.path(), judge).await;
     let settings = webhook::Settings {

@@ -113,7 +113,7 @@ async fn static_pods_from_a_url_replace_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_are_pulled_by_what_plugins_and_accounts_say() {
+async fn credential_plugins_and_accounts_provide_pull_credentials() {
     use std::os::unix::fs::PermissionsExt;
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
@@ -201,7 +201,7 @@ async fn ignores_internal_annotations_of_api_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_runtime_is_told_the_range_of_pods_addresses() {
+async fn runtime_gets_the_pod_cidr() {
     let cluster = Cluster::start_whole().await;
     let agent = start(&cluster, |_| {}).await;
     let patch = r#"{"spec":{"podCIDR":"10.99.7.0/24","podCIDRs":["10.99.7.0/24","fd00:7::/64"]}}"#;

@@ -46,7 +46,7 @@ async fn certificate(client: &Client, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_approved_is_signed() {
+async fn approved_requests_are_signed() {
     let mut cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let jane = request("jane", "kube-apiserver-client", JANE, list!["client auth"]);

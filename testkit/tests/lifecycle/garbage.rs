@@ -73,7 +73,7 @@ async fn dependents_follow_their_owners() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_that_do_not_exist_hold_nothing() {
+async fn missing_owners_do_not_block_deletion() {
     let mut cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let at = |name: &str| format!("{MAPS}/{name}");

@@ -165,7 +165,7 @@ async fn claims_bind_and_release_volumes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_asks_for_more_waits_for_its_driver() {
+async fn expanded_claims_wait_for_their_driver() {
     let mut cluster = start().await;
     let client = &cluster.client;
     let class = tree! {
@@ -221,7 +221,7 @@ async fn start_with_directories() -> Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn directories_are_made_for_claims_where_their_pod_is() {
+async fn claims_get_directories_on_the_node_of_their_pod() {
     let mut cluster = start_with_directories().await;
     let client = &cluster.client;
     let path = format!("{CORE}/persistentvolumeclaims/c");
@@ -281,7 +281,7 @@ async fn directories_are_removed_after_erasure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pods_own_volume_has_its_claim() {
+async fn ephemeral_volumes_have_a_claim() {
     let mut cluster = start_with_directories().await;
     let client = &cluster.client;
     make(client, "/apis/storage.k8s.io/v1/storageclasses", &controllers::default_class()).await;

@@ -57,7 +57,7 @@ async fn refused(client: &Client, path: &str, object: &Tree, code: u16, want: &s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plugins_that_are_turned_on_do_their_work() {
+async fn enabled_plugins_work() {
     let names = [
         "NamespaceAutoProvision",
         "AlwaysPullImages",
@@ -196,7 +196,7 @@ async fn what_containers_use_is_collected_and_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_level_can_be_the_cluster_s() {
+async fn pod_security_levels_have_cluster_defaults() {
     let dir = tempfile::tempdir().expect("a directory");
     let configuration = "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: baseline}, exemptions: {namespaces: [kube-system]}}";
     let mut cluster = start(setup(&[], Some(&file(dir.path(), "PodSecurity", configuration)))).await;
@@ -315,7 +315,7 @@ async fn trust_bundles_need_attest_permission() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_plugin_admits_everything_and_one_nothing() {
+async fn always_admit_and_always_deny() {
     let mut cluster = start(setup(&["AlwaysAdmit"], None)).await;
     let path = "/api/v1/namespaces/default/configmaps";
     assert_eq!(cluster.client.post(path, &named("v1", "ConfigMap", "a")).await.code, 201);

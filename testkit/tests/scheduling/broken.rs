@@ -62,7 +62,7 @@ async fn reached(bindings: &AtomicUsize, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_whose_scheduler_is_killed_before_the_binding_is_bound_by_the_next() {
+async fn pods_of_a_killed_scheduler_are_bound_by_the_next() {
     let cluster = start_as(None, &[("one", "1", "10")]).await;
     let (first, bindings) = scheduler(&cluster, Way::Held);
     let path = create(&cluster.client, &pod("p", "1")).await;
@@ -75,7 +75,7 @@ async fn a_pod_whose_scheduler_is_killed_before_the_binding_is_bound_by_the_next
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_binding_whose_answer_is_lost_keeps_its_place() {
+async fn bindings_with_lost_responses_keep_their_node() {
     let cluster = start_as(None, &[("one", "1", "10")]).await;
     let client = &cluster.client;
     let (running, bindings) = scheduler(&cluster, Way::LosesAnswer);
@@ -92,7 +92,7 @@ async fn a_binding_whose_answer_is_lost_keeps_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_of_one_name_bind_no_pod_twice() {
+async fn schedulers_of_one_name_bind_no_pod_twice() {
     let cluster = start_as(None, &[("one", "100", "100"), ("two", "100", "100")]).await;
     let client = &cluster.client;
     let running = [scheduler(&cluster, Way::Open).0, scheduler(&cluster, Way::Open).0];

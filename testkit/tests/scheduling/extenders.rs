@@ -35,7 +35,7 @@ fn answer(path: &str, body: &[u8]) -> (u16, Vec<u8>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extender_refuses_and_rates_nodes() {
+async fn extenders_filter_and_prioritize_nodes() {
     let serving = cluster::pki::self_signed("localhost", IpAddr::from([127, 0, 0, 1])).expect("a certificate");
     let is_down = Arc::new(AtomicBool::new(false));
     let down = is_down.clone();

@@ -21,7 +21,7 @@ const NODES: &str = "/api/v1/nodes";
 
 /// A cluster with a scheduler for each of these names, and nodes that offer so many CPUs and pods.
 async fn start(schedulers: &[&str], nodes: &[(&str, &str, &str)]) -> Cluster {
-    let profiles = schedulers.iter().map(|name| scheduler::plugins::list::default_profile(name)).collect();
+    let profiles = schedulers.iter().map(|name| scheduler::profile_named(name)).collect();
     start_as(Some(Configuration { profiles, ..Configuration::default() }), nodes).await
 }
 
@@ -89,7 +89,7 @@ async fn event(client: &Client, object: &str, reason: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_is_bound_and_says_so() {
+async fn bound_pods_have_an_event() {
     let cluster = start(&["default-scheduler"], &[("one", "4", "10")]).await;
     let client = &cluster.client;
     let path = create(client, &pod("p", "1")).await;
@@ -175,7 +175,7 @@ async fn unschedulable_pods_report_why_and_are_retried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gates_hold_a_pod_back() {
+async fn scheduling_gates_block_pods() {
     let cluster = start(&["default-scheduler"], &[("one", "4", "10")]).await;
     let client = &cluster.client;
     let mut gated = pod("gated", "1");

@@ -88,7 +88,7 @@ async fn pods_spread_over_zones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resource_claims_keep_a_pod_waiting() {
+async fn resource_claims_keep_pods_pending() {
     let cluster = three_zones().await;
     let mut pod = labelled("p", "web");
     pod.child("spec").set("resourceClaims", list![tree! { "name" => "gpu", "resourceClaimName" => "gpu" }]);
@@ -130,7 +130,7 @@ async fn local_volume(client: &Client, name: &str, node: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_goes_where_its_volume_is_or_will_be() {
+async fn pods_follow_their_volumes() {
     let cluster = Cluster::start_with_nodes(3).await;
     let client = &cluster.client;
     let class = |name: &str, provisioner: &str| {
@@ -157,7 +157,7 @@ async fn a_pod_goes_where_its_volume_is_or_will_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_is_made_where_its_first_user_goes() {
+async fn volumes_are_provisioned_for_the_first_consumer() {
     let cluster = Cluster::start_with_nodes(2).await;
     let client = &cluster.client;
     let class = tree! {

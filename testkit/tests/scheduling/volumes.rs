@@ -52,7 +52,7 @@ async fn provision(client: &Client, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_is_bound_once_its_volume_is_there() {
+async fn pods_are_bound_after_their_volumes() {
     let cluster = start(&["default-scheduler"], &[("one", "4", "1000")]).await;
     let client = &cluster.client;
     make_class(client).await;
@@ -74,7 +74,7 @@ async fn a_pod_is_bound_once_its_volume_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_waiting_for_volumes_block_no_others() {
+async fn pods_waiting_for_volumes_block_no_other_pods() {
     let cluster = start(&["default-scheduler"], &[("one", "4", "1000")]).await;
     let client = &cluster.client;
     make_class(client).await;

@@ -50,7 +50,7 @@ async fn remove(client: &Client, kind: &str, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webhooks_change_and_refuse_in_their_order() {
+async fn webhooks_mutate_and_reject_in_order() {
     let hook = Hook::start(&[], |path, review| match path {
         "/first" => Hook::patch(review, r#"[{"op":"add","path":"/data","value":{"a":"1"}}]"#),
         "/second" if review.str("request.object.data.b") == "2" => Hook::reply(review, true, tree! {}),
@@ -99,7 +99,7 @@ async fn webhooks_change_and_refuse_in_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn broken_webhooks_fail_as_their_policy_says() {
+async fn failing_webhooks_follow_their_failure_policy() {
     let hook = Hook::start(&[], |path, review| match path {
         "/garbage" => Said::Text(200, "garbage".to_string()),
         "/error" => Said::Text(500, "on fire".to_string()),

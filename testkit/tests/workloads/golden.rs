@@ -23,7 +23,7 @@ async fn sets_by_revision(client: &Client) -> Vec<Tree> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_is_told_as_upstream_does() {
+async fn deployment_matches_upstream() {
     let mut cluster = Cluster::start_whole().await;
     let client = cluster.client.clone();
     let mut story = Story::new(&client);
@@ -75,7 +75,7 @@ async fn a_deployment_is_told_as_upstream_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stateful_set_is_told_as_upstream_does() {
+async fn stateful_set_matches_upstream() {
     let mut cluster = Cluster::start_whole().await;
     let client = cluster.client.clone();
     let mut story = Story::new(&client);
@@ -111,7 +111,7 @@ async fn a_stateful_set_is_told_as_upstream_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_set_is_told_as_upstream_does() {
+async fn daemon_set_matches_upstream() {
     let mut cluster = Cluster::start_whole().await;
     let client = cluster.client.clone();
     let mut story = Story::new(&client);

@@ -169,7 +169,7 @@ async fn a_deployment_rolls_out_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sets_adopt_release_and_say_what_fails() {
+async fn replica_sets_adopt_release_and_report_failures() {
     let mut cluster = Cluster::start_whole().await;
     let client = cluster.client.clone();
     for (version, kind, path) in [
@@ -299,7 +299,7 @@ async fn a_daemon_set_follows_the_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_set_that_surges_leaves_no_node_without() {
+async fn daemon_set_surge_keeps_a_pod_on_every_node() {
     let mut cluster = Cluster::start_whole().await;
     let client = cluster.client.clone();
     add_node(&client, "a").await;

@@ -13,21 +13,21 @@ fn run(mut command: Command) {
 }
 
 #[test]
-fn python_s_client_works() {
+fn python_client_works() {
     let mut command = Command::new(tool("python/bin/python"));
     command.arg(root().join("tiphys/tests/clients/client.py"));
     run(command);
 }
 
 #[test]
-fn python_s_client_works_as_a_service_account() {
+fn python_client_works_as_a_service_account() {
     let mut command = Command::new(tool("python/bin/python"));
     command.arg(root().join("tiphys/tests/clients/account.py"));
     run(command);
 }
 
 #[test]
-fn javascript_s_client_works() {
+fn javascript_client_works() {
     let modules = tool("javascript/node_modules/@kubernetes/client-node");
     let mut command = Command::new("node");
     // Modules are looked for beside the script, so it is run from where they are.

@@ -101,7 +101,7 @@ fn crates_have_no_forbidden_dependencies() {
 }
 
 #[test]
-fn no_tool_but_a_c_compiler_is_needed_and_there_is_one_cryptography() {
+fn builds_need_only_a_c_compiler_and_one_crypto_library() {
     let known = dependencies("tiphys");
     for name in ["ring", "openssl-sys", "native-tls", "prost-build", "protoc-bin-vendored"] {
         assert!(!known.iter().any(|known| known == name), "the binary needs {name}");

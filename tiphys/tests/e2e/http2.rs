@@ -28,7 +28,7 @@ async fn read_events(body: &mut Incoming, events: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stalled_watches_block_no_others() {
+async fn stalled_watches_block_no_other_watches() {
     let server = Server::start();
     let mut senders = Vec::with_capacity(CONNECTIONS);
     let mut watches = Vec::with_capacity(CONNECTIONS * WATCHES_EACH);

@@ -54,7 +54,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 #[test]
-fn the_demo_image_runs_with_nothing_else() {
+fn demo_image_runs_on_its_own() {
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path().join("store");
     let id = text(&images(&root, &["pull", DEMO]));

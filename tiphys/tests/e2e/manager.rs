@@ -112,7 +112,7 @@ async fn pods(server: &Server, name: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_paused_leader_does_no_doubled_work() {
+async fn paused_leader_writes_nothing_twice() {
     let server = Server::start_with(&["--controllers", ""]);
     let hasty =
         ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=500ms"];
@@ -137,7 +137,7 @@ async fn a_paused_leader_does_no_doubled_work() {
 }
 
 #[tokio::test]
-async fn a_manager_outlives_a_server_that_is_killed() {
+async fn manager_survives_a_killed_api_server() {
     let none = ["--controllers", ""];
     let mut server = Server::start_with(&none);
     let _manager = Component::manager(&server, &[]);

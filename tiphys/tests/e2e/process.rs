@@ -203,7 +203,7 @@ fn a_server_that_does_not_listen_is_named() {
 }
 
 #[test]
-fn a_damaged_store_is_not_served_and_named() {
+fn damaged_stores_are_reported_and_not_served() {
     let mut server = Server::start();
     server.signal("-TERM");
     server.wait();
@@ -223,7 +223,7 @@ fn a_damaged_store_is_not_served_and_named() {
 }
 
 #[tokio::test]
-async fn a_stop_is_clean_and_a_second_start_comes_back_with_everything() {
+async fn restart_keeps_all_objects() {
     for signal in ["-INT", "-TERM"] {
         let mut server = Server::start();
         let mut client = server.client().await;
@@ -290,7 +290,7 @@ async fn acknowledged_writes_outlive_a_kill() {
 }
 
 #[tokio::test]
-async fn the_openapi_documents_come_compressed_and_are_known_by_their_tags() {
+async fn openapi_documents_are_compressed_and_have_etags() {
     let server = Server::start();
     let mut client = server.client().await;
     let path = "/openapi/v3/api/v1";

@@ -29,7 +29,7 @@ fn is_placed(kubectl: &Kubectl<'_>, pod: &str) {
 }
 
 #[test]
-fn of_two_schedulers_one_leads_until_it_is_killed() {
+fn standby_scheduler_takes_over_from_a_killed_leader() {
     let world = World::with(&["--disable-scheduler"]);
     let kubectl = world.kubectl("elected");
     create(&kubectl, "early", "", "");
@@ -55,7 +55,7 @@ fn of_two_schedulers_one_leads_until_it_is_killed() {
 }
 
 #[test]
-fn a_scheduler_of_another_name_places_its_own_pods() {
+fn schedulers_of_other_names_bind_their_own_pods() {
     let world = World::new();
     let kubectl = world.kubectl("named");
     let config = world.server.dir.path().join("mine.yaml");

@@ -17,7 +17,7 @@ fn outward() -> std::net::IpAddr {
 }
 
 #[tokio::test]
-async fn large_answers_are_compressed_on_request_for_others_than_this_machine() {
+async fn large_responses_are_compressed_for_remote_clients() {
     let server = Server::start_with(&["--bind-address", "0.0.0.0"]);
     let mut local = server.client().await;
     for n in 0..3 {

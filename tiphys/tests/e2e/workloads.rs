@@ -140,7 +140,7 @@ spec:
 "#;
 
 #[test]
-fn a_job_succeeds_or_fails_and_says_so() {
+fn jobs_report_success_and_failure() {
     let world = World::new();
     let kubectl = world.kubectl("jobs");
     kubectl.run_with(&["apply", "-f", "-"], JOB);
@@ -171,7 +171,7 @@ fn blocked_namespaces_report_why() {
 }
 
 #[test]
-fn a_node_is_lost_and_found() {
+fn lost_nodes_recover() {
     let world = World::new();
     let kubectl = world.kubectl("lost");
     kubectl.run("annotate node fake-1 tiphys.io/fake-down=true");

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use api::quantity::Quantity;
 use api::{Str, Tree};
 
-pub type List = BTreeMap<Str, Quantity>;
+pub(crate) type List = BTreeMap<Str, Quantity>;
 
-pub fn requests(spec: &Tree) -> List {
+pub(crate) fn requests(spec: &Tree) -> List {
     aggregate(spec, "resources.requests")
 }
 
-pub fn limits(spec: &Tree) -> List {
+pub(crate) fn limits(spec: &Tree) -> List {
     aggregate(spec, "resources.limits")
 }
 

@@ -5,7 +5,7 @@ use api::field::{Errors, Path};
 
 use crate::podspec::{check, claim, env, resources, selector};
 
-pub fn empty_dir(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn empty_dir(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if source.has("sizeLimit") && resources::read(source.at("sizeLimit")).is_negative() {
         errors.forbidden(&path.field("sizeLimit"), "SizeLimit field must be a valid resource quantity");
     }
@@ -14,7 +14,7 @@ pub fn empty_dir(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
 const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-pub fn host_path(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn host_path(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let host = source.str("path");
     if host.is_empty() {
         return errors.required(&path.field("path"), "");
@@ -28,12 +28,12 @@ pub(crate) fn git_repo(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::local_descending(source.str("directory"), &path.field("directory"), errors);
 }
 
-pub fn secret(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn secret(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "secretName", path, errors);
     mode_and_items(source, path, errors);
 }
 
-pub fn config_map(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn config_map(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "name", path, errors);
     mode_and_items(source, path, errors);
 }
@@ -53,7 +53,7 @@ pub(crate) fn key_to_path(item: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Errors of files have the path of the source, without an index, as in upstream.
-pub fn downward_api(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn downward_api(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::file_mode(source, "defaultMode", path, errors);
     for file in source.list("items") {
         downward_api_file(file, path, errors);
@@ -82,11 +82,11 @@ pub(crate) fn persistent_volume_claim(source: &Tree, path: &Path<'_>, errors: &m
     check::required(source, "claimName", path, errors);
 }
 
-pub fn image(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn image(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required_one_of(source, "pullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
 }
 
-pub fn ephemeral(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn ephemeral(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let path = path.field("volumeClaimTemplate");
     match source.get("volumeClaimTemplate") {
         None => errors.required(&path, ""),

@@ -1,8 +1,8 @@
 //! Volumes of a pod: exactly one source each.
 
-pub mod local;
-pub mod network;
-pub mod projected;
+pub(crate) mod local;
+pub(crate) mod network;
+pub(crate) mod projected;
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use super::seen::Seen;
 
 /// What volume validation needs to know of the pod.
 #[derive(Debug, Clone, Copy)]
-pub struct Pod<'a> {
+pub(crate) struct Pod<'a> {
     /// Not a template.
     pub is_pod: bool,
     /// Empty for templates and before a name is generated.
@@ -59,7 +59,7 @@ const SOURCES: &[(&str, &str, &str, Validate)] = &[
 ];
 
 /// Validates the volumes and returns those without errors, which containers can mount.
-pub fn validate<'a>(volumes: &'a [Tree], pod: Pod<'_>, path: &Path<'_>, errors: &mut Errors) -> Vec<&'a Tree> {
+pub(crate) fn validate<'a>(volumes: &'a [Tree], pod: Pod<'_>, path: &Path<'_>, errors: &mut Errors) -> Vec<&'a Tree> {
     let mut right: Vec<&Tree> = Vec::with_capacity(volumes.len());
     let mut names = Seen::new();
     let made = claims_made_here(volumes, pod);

@@ -24,7 +24,7 @@ fn partition(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn nfs(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn nfs(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required_all(source, &["server", "path"], path, errors);
     let export = source.str("path");
     if !export.starts_with('/') {
@@ -32,7 +32,7 @@ pub fn nfs(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn iscsi(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn iscsi(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "targetPortal", path, errors);
     let iqn = source.str("iqn");
     if iqn.is_empty() {
@@ -86,7 +86,7 @@ fn is_hex_like(name: &str, prefix: &str, count: usize) -> bool {
     rest.len() == count + 1 && rest.bytes().skip(1).all(|b| b.is_ascii_alphanumeric())
 }
 
-pub fn glusterfs(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn glusterfs(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required_all(source, &["endpoints", "path"], path, errors);
 }
 
@@ -103,12 +103,12 @@ pub(crate) fn flocker(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn rbd(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn rbd(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     monitors(source, path, errors);
     check::required(source, "image", path, errors);
 }
 
-pub fn cephfs(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn cephfs(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     monitors(source, path, errors);
 }
 
@@ -118,7 +118,7 @@ fn monitors(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn cinder(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn cinder(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "volumeID", path, errors);
     secret_name(source, path, errors);
 }
@@ -151,7 +151,7 @@ fn is_host_port(pair: &str) -> bool {
     }
 }
 
-pub fn fc(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn fc(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (names, ids) = (source.list("targetWWNs"), source.list("wwids"));
     let at = path.field("targetWWNs");
     if names.is_empty() && ids.is_empty() {
@@ -185,7 +185,7 @@ pub(crate) fn azure_file(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required_all(source, &["secretName", "shareName"], path, errors);
 }
 
-pub fn vsphere(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn vsphere(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "volumePath", path, errors);
 }
 
@@ -193,7 +193,7 @@ pub(crate) fn photon_persistent_disk(source: &Tree, path: &Path<'_>, errors: &mu
     check::required(source, "pdID", path, errors);
 }
 
-pub fn portworx(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn portworx(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "volumeID", path, errors);
 }
 
@@ -233,7 +233,7 @@ pub(crate) fn scale_io(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required_all(source, &["gateway", "system", "volumeName"], path, errors);
 }
 
-pub fn csi(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn csi(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     csi_driver_name(source.str("driver"), &path.field("driver"), errors);
     if let Some(secret) = source.get("nodePublishSecretRef") {
         match secret.str("name") {

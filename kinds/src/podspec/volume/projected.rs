@@ -7,7 +7,7 @@ use super::local;
 use crate::podspec::seen::Seen;
 use crate::podspec::{check, selector};
 
-pub fn validate(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::file_mode(source, "defaultMode", path, errors);
     let sources = path.field("sources");
     let mut paths = Paths { seen: Seen::new(), at: path };

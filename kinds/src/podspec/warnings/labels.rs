@@ -4,7 +4,7 @@ use api::field::Path;
 use api::{Tree, validation};
 
 /// The warning for a deprecated node label.
-pub fn deprecation(key: &str) -> Option<&'static str> {
+pub(crate) fn deprecation(key: &str) -> Option<&'static str> {
     Some(match key {
         "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
         "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",

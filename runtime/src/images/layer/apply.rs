@@ -48,6 +48,7 @@ pub struct Unpacker {
 }
 
 impl Unpacker {
+    /// Unpacks into a directory.
     pub fn open(directory: &Path, limits: Limits) -> Result<Unpacker> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = rustix::fs::open(directory, flags, Mode::empty()).map_err(LayerError::at(b"."))?;
@@ -66,10 +67,12 @@ impl Unpacker {
         })
     }
 
+    /// What was unpacked so far.
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
+    /// Unpacks a layer.
     pub fn apply<R: Read>(&mut self, reader: &mut Reader<R>, cancel: &Cancel) -> Result<()> {
         while let Some(entry) = reader.next_entry()? {
             cancel.check()?;

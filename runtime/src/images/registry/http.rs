@@ -33,6 +33,7 @@ pub struct Target {
 }
 
 impl Target {
+    /// Parses a URL without its path.
     pub fn parse(url: &str) -> Result<Target, &'static str> {
         Target::with_path(url).map(|(target, _)| target)
     }
@@ -60,6 +61,7 @@ impl Target {
         if self.port == usual { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
 
+    /// The same host over plain HTTP.
     pub fn plain(&self) -> Target {
         Target { tls: false, ..self.clone() }
     }

@@ -19,6 +19,7 @@ pub struct Proxies {
     except: Vec<String>,
 }
 
+/// An HTTP proxy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
     pub target: Target,

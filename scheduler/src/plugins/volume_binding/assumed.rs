@@ -8,7 +8,7 @@ use api::Str;
 use super::plan::Decision;
 
 #[derive(Default)]
-pub struct Assumed {
+pub(crate) struct Assumed {
     /// The claim key by volume name.
     volumes: BTreeMap<Str, Str>,
     /// The node by claim key, for volumes to be provisioned.
@@ -22,16 +22,16 @@ impl Assumed {
         self.volumes.get(volume).map(Str::as_str)
     }
 
-    pub fn node_of(&self, claim: &str) -> Option<&str> {
+    pub(crate) fn node_of(&self, claim: &str) -> Option<&str> {
         self.nodes.get(claim).map(Str::as_str)
     }
 
-    pub fn of(&self, uid: &str) -> Option<Arc<Decision>> {
+    pub(crate) fn of(&self, uid: &str) -> Option<Arc<Decision>> {
         self.pods.get(uid).cloned()
     }
 
     /// An empty decision assumes nothing.
-    pub fn take(&mut self, uid: &str, node: &str, decision: Decision) {
+    pub(crate) fn take(&mut self, uid: &str, node: &str, decision: Decision) {
         self.release(uid);
         if decision.is_empty() {
             return;
@@ -45,7 +45,7 @@ impl Assumed {
         self.pods.insert(Str::new(uid), Arc::new(decision));
     }
 
-    pub fn release(&mut self, uid: &str) {
+    pub(crate) fn release(&mut self, uid: &str) {
         let Some(decision) = self.pods.remove(uid) else { return };
         for (_, volume) in &decision.bindings {
             self.volumes.remove(&volume.name);

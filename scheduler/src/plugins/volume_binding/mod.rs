@@ -15,10 +15,10 @@ use crate::plugins::volumes::{claim_names, is_own_claim};
 use crate::snapshot::{Kind, NodeState};
 use podmodel::Pod;
 
-pub use assumed::Assumed;
+pub(crate) use assumed::Assumed;
 use plan::Claims;
 
-pub struct VolumeBinding {
+pub(crate) struct VolumeBinding {
     /// How long a pod waits for its volumes after a node was chosen.
     timeout: Duration,
     /// Shared by all profiles: a volume is assigned once.
@@ -26,7 +26,7 @@ pub struct VolumeBinding {
 }
 
 impl VolumeBinding {
-    pub fn new(timeout: Duration, assumed: Arc<Mutex<Assumed>>) -> VolumeBinding {
+    pub(crate) fn new(timeout: Duration, assumed: Arc<Mutex<Assumed>>) -> VolumeBinding {
         VolumeBinding { timeout, assumed }
     }
 

@@ -19,7 +19,7 @@ const GONE: &str = "node(s) unavailable due to one or more pvc(s) bound to non-e
 
 /// What to write for a pod on its node.
 #[derive(Default)]
-pub struct Decision {
+pub(crate) struct Decision {
     /// A claim and its volume.
     pub bindings: Vec<(Arc<Claim>, Arc<PersistentVolume>)>,
     /// Claims whose volumes are provisioned.
@@ -27,7 +27,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bindings.is_empty() && self.provisions.is_empty()
     }
 }

@@ -120,7 +120,7 @@ impl<T, F: FnMut(&mut std::task::Context<'_>) -> std::task::Poll<Option<T>> + Un
 }
 
 #[test]
-fn cores_and_devices_are_given_to_pods() {
+fn cpus_and_devices_are_assigned_to_pods() {
     let cluster = start();
     let case = Case::of_cluster(&cluster);
     let plugins = cluster.dir.path().join("data/kubelet/device-plugins");

@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(180);
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 #[test]
-fn a_pod_of_a_hundred_containers_runs_and_goes() {
+fn pod_of_a_hundred_containers_runs_and_stops() {
     let count = size(30, 100);
     let (world, up) = World::up(1, &[]);
     let container = |at: usize| {

@@ -68,7 +68,7 @@ fn hanging_hooks_end_with_the_grace_period() {
 /// Directories of pods on a disk that becomes full: what runs goes on, what cannot start is told why, and starts once
 /// there is room.
 #[test]
-fn a_full_disk_stops_nothing_that_runs() {
+fn full_disk_stops_no_running_pod() {
     let world = World::new(1);
     world.shell("mkdir -p small && mount -t tmpfs -o size=4m none small");
     // The node does not defend itself: that is another matter.
