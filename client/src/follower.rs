@@ -25,7 +25,7 @@ pub trait Listener: Send + Sync {
     fn listed(&self, uids: &BTreeSet<Str>);
 }
 
-/// Watches one object and passes every change to its listener.
+/// Watches the metadata of a resource's objects and passes every change to its listener.
 pub struct Follower {
     pub client: Client,
     pub resource: Resource,

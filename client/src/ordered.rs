@@ -101,7 +101,7 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// A receiver of a value; receivers are woken in the order of their creation.
+/// A receiver of a value; receivers are woken in the order in which they wait.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
     seen: u64,

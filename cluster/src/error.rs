@@ -4,8 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// The result of an operation of the command line.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Flags that cannot be honoured, one text each.
@@ -68,6 +70,7 @@ pub enum Error {
 }
 
 impl Error {
+    /// Adds the path to a system error.
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
         let path = path.into();
         move |source| Error::File { path, source }

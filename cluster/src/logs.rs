@@ -2,6 +2,7 @@
 
 use tracing_subscriber::EnvFilter;
 
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Format {
     #[default]
@@ -9,6 +10,7 @@ pub enum Format {
     Json,
 }
 
+/// The level of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Level {
     Error,

@@ -8,6 +8,7 @@ pub(crate) fn name_and_age(object: &Tree, now: i64) -> Vec<Tree> {
     vec![name(object), age(object, now)]
 }
 
+/// The cell with the object's name.
 pub fn name(object: &Tree) -> Tree {
     Tree::from(object.str("metadata.name"))
 }

@@ -5,6 +5,7 @@ use api::field::Errors;
 use api::schema::{Type, type_of};
 use api::{Map, Str, Tree};
 
+/// A verb of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     Create,
@@ -18,6 +19,7 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// The verb in discovery and audit events.
     pub fn name(self) -> &'static str {
         match self {
             Verb::Create => "create",
@@ -70,6 +72,7 @@ pub struct Column {
     pub priority: u8,
 }
 
+/// A column of a Table.
 pub const fn column(name: &'static str, ty: &'static str, format: &'static str, priority: u8) -> Column {
     Column { name, ty, format, priority }
 }
@@ -135,6 +138,7 @@ pub struct Conversion {
     pub from_storage: fn(Tree) -> Tree,
 }
 
+/// Everything that the server needs to know of a kind.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub group: &'static str,
@@ -296,6 +300,7 @@ impl Kind {
         }
     }
 
+    /// A kind that has no namespace.
     pub const fn cluster(
         group: &'static str,
         version: &'static str,
@@ -311,14 +316,17 @@ impl Kind {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
+    /// The type of its objects in the schema table.
     pub fn schema(&self) -> &'static Type {
         type_of(self.group, self.version, self.kind).expect("every kind's type is in the schema table (tested)")
     }
 
+    /// Whether the verb is served.
     pub fn has(&self, verb: Verb) -> bool {
         self.verbs.contains(&verb)
     }
 
+    /// The subresource of a name.
     pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
         self.subresources.iter().find(|sub| sub.name == name)
     }

@@ -295,7 +295,7 @@ impl CsiNode {
         }
     }
 
-    /// Whether a disk counts towards the limit of its driver.
+    /// Whether a disk counts for CSI: its driver is one, or its in-tree plugin is migrated.
     pub fn counts(&self, disk: &Disk) -> bool {
         disk.plugin.is_none_or(|plugin| self.migrated.iter().any(|migrated| migrated == plugin))
     }

@@ -29,6 +29,7 @@ impl Changes {
         }
     }
 
+    /// The changes of one key from now on.
     pub fn of(self: &Arc<Changes>, key: &str) -> Interest {
         let heard = self.all().entry(key.to_string()).or_default().subscribe();
         Interest { changes: self.clone(), key: key.to_string(), heard }

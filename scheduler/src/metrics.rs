@@ -226,6 +226,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Counts an attempt and its duration.
     pub fn attempt(&self, profile: &str, attempt: Attempt, took: Duration) {
         let labels = [profile, attempt.label()];
         self.0.attempts.with_label_values(&labels).inc();
@@ -236,11 +237,13 @@ impl Metrics {
         self.0.algorithm_duration.observe(took.as_secs_f64());
     }
 
+    /// Records the duration of an extension point.
     pub fn point(&self, point: Point, profile: &str, is_well: bool, took: Duration) {
         let (point, status) = (format!("{point:?}"), if is_well { "Success" } else { "Error" });
         self.0.points.with_label_values(&[point.as_str(), status, profile]).observe(took.as_secs_f64());
     }
 
+    /// Records the duration of a plugin at an extension point.
     pub fn plugin(&self, plugin: &str, point: Point, is_well: bool, took: Duration) {
         let (point, status) = (format!("{point:?}"), if is_well { "Success" } else { "Unschedulable" });
         self.0.plugins.with_label_values(&[plugin, point.as_str(), status]).observe(took.as_secs_f64());
@@ -252,6 +255,7 @@ impl Metrics {
         self.0.permit_wait.with_label_values(&[result]).observe(waited.as_secs_f64());
     }
 
+    /// Records the attempts and the time until a pod was bound.
     pub fn bound(&self, attempts: u32, waited: Duration) {
         self.0.pod_attempts.observe(attempts.into());
         let attempts = if attempts > 15 { "16+".to_string() } else { attempts.to_string() };

@@ -20,12 +20,14 @@ use tokio_rustls::TlsConnector;
 /// How long any one thing may take before a test gives up.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
+/// A plain HTTPS client of an API server.
 #[derive(Clone)]
 pub struct Client {
     address: SocketAddr,
     tls: Arc<ClientConfig>,
 }
 
+/// A response.
 #[derive(Debug)]
 pub struct Reply {
     pub code: u16,
@@ -34,6 +36,7 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
@@ -45,6 +48,7 @@ impl Reply {
 }
 
 impl Client {
+    /// A client with a certificate.
     pub fn new(address: SocketAddr, ca: &Pair, user: &Pair) -> Client {
         Client::as_user(address, ca, Some(user))
     }
@@ -95,6 +99,7 @@ impl Client {
         connection.send(method, path, headers, body).await
     }
 
+    /// Sends a request with headers.
     pub async fn raw(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Reply {
         reply(self.send(method, path, headers, body).await).await
     }
@@ -104,6 +109,7 @@ impl Client {
         self.raw("GET", path, &[("authorization", &format!("Bearer {token}"))], Vec::new()).await
     }
 
+    /// Sends a GET.
     pub async fn get(&self, path: &str) -> Reply {
         self.raw("GET", path, &[], Vec::new()).await
     }
@@ -122,14 +128,17 @@ impl Client {
         }
     }
 
+    /// Sends a POST.
     pub async fn post(&self, path: &str, body: &Tree) -> Reply {
         self.raw("POST", path, &[("content-type", "application/json")], json::encode(body, None)).await
     }
 
+    /// Sends a PUT.
     pub async fn put(&self, path: &str, body: &Tree) -> Reply {
         self.raw("PUT", path, &[("content-type", "application/json")], json::encode(body, None)).await
     }
 
+    /// Sends a DELETE.
     pub async fn delete(&self, path: &str) -> Reply {
         self.raw("DELETE", path, &[], Vec::new()).await
     }
@@ -163,6 +172,7 @@ async fn reply(response: http::Response<Incoming>) -> Reply {
     Reply { code: parts.status.as_u16(), headers: parts.headers, bytes }
 }
 
+/// One connection, which is reused.
 pub struct Connection {
     sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
     /// The certificate that the server has shown.
@@ -170,6 +180,7 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Sends a GET over the connection.
     pub async fn get(&mut self, path: &str) -> Reply {
         reply(self.send("GET", path, &[], Vec::new()).await).await
     }

@@ -8,6 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
+/// A running etcd.
 pub struct Etcd {
     port: u16,
     _child: Child,
@@ -63,6 +64,7 @@ impl Etcd {
         command
     }
 
+    /// The client URL.
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }

@@ -39,6 +39,7 @@ impl Flagged {
         Client::as_user(self.running.address, &ca, Some(&admin))
     }
 
+    /// Stops the server.
     pub async fn stop(self) {
         self.running.stop().await;
     }

@@ -17,6 +17,7 @@ pub enum Said {
     Nothing,
 }
 
+/// A webhook server.
 pub struct Hook {
     pub address: SocketAddr,
     /// The CA, in base64, as `caBundle` has it.

@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+/// An HTTPS server of a test.
 pub struct Https {
     pub address: SocketAddr,
     task: tokio::task::JoinHandle<()>,
@@ -61,6 +62,7 @@ impl Https {
         Https { address, task }
     }
 
+    /// The URL of the server.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }

@@ -41,6 +41,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Starts an API server on a storage engine.
     pub async fn start(kept: Storage) -> Cluster {
         Cluster::start_with(kept, server::Config::default(), async |_| {}).await
     }
@@ -101,10 +102,12 @@ impl Cluster {
         Pki::open(self.dir.path().join("pki")).expect("a directory")
     }
 
+    /// The server in this process.
     pub fn server(&self) -> &Arc<server::Server> {
         &self.running.as_ref().expect("it runs").server
     }
 
+    /// The address of the server.
     pub fn address(&self) -> SocketAddr {
         self.running.as_ref().expect("it runs").address
     }
@@ -141,6 +144,7 @@ impl Cluster {
         result.err().expect("the server does not start").describe()
     }
 
+    /// Stops the server.
     pub async fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             running.stop().await;

@@ -55,6 +55,7 @@ pub(crate) static FLAGS: &[Flag] = &[
     ),
 ];
 
+/// The flags of authorization.
 #[derive(Debug, Default)]
 pub struct Authorization {
     pub config: Option<PathBuf>,

@@ -98,6 +98,7 @@ impl Default for Flags {
     }
 }
 
+/// A flag of the API server.
 pub type Flag = crate::flags::Flag<Flags>;
 
 const AGGREGATION: &str = "API aggregation is not supported yet";
@@ -362,6 +363,7 @@ pub(crate) fn parse_noting(arguments: &[String]) -> Result<(Flags, Vec<&'static 
     crate::flags::parse_noting(PARTS, arguments)
 }
 
+/// The help of the API server.
 pub fn help() -> String {
     crate::flags::help("kube-apiserver", "The API server alone, with upstream's flags", PARTS)
 }

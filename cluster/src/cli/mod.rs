@@ -129,6 +129,7 @@ const SIGPWR: i32 = 30;
 /// Components that the binary is when it is called by their names.
 const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet"];
 
+/// Runs the command line.
 pub fn main() -> ExitCode {
     let result = match Cli::parse_from(arguments(std::env::args().collect())).command {
         Command::Version => {

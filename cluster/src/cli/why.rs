@@ -17,11 +17,13 @@ pub struct Question {
     pub output: Output,
 }
 
+/// What to explain.
 pub enum About {
     Pod(String),
     Manifest(PathBuf),
 }
 
+/// The form of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people
@@ -42,6 +44,7 @@ pub fn pod_name(words: &[String]) -> Option<String> {
     (!name.is_empty() && !name.contains('/')).then(|| name.to_string())
 }
 
+/// Requests the explanation and formats it.
 pub async fn ask(question: &Question) -> Result<String> {
     let client = Remote::read("tiphys", "kubeconfig", &find_kubeconfig(question.kubeconfig.as_deref())?)?.client();
     let told = match &question.about {

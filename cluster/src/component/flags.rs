@@ -117,6 +117,7 @@ pub fn texts(value: &str) -> Result<Vec<String>, Infallible> {
 /// A component cannot do anything without it.
 pub(crate) const NO_KUBECONFIG: &str =
     "--kubeconfig FILE is required: it names the API server and this component's credentials";
+/// Why profiling is refused.
 pub const NO_PROFILES: &str = "profiling is not supported";
 
 /// The table, for the flags of any component.

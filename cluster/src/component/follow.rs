@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::pki::credentials::settled;
 use client::files::Files;
 
+/// Files that are reloaded when they change.
 #[derive(Default)]
 pub struct Follow(Vec<Followed>);
 
@@ -60,6 +61,7 @@ impl Follow {
         self.0.push(followed);
     }
 
+    /// Reloads files until it is stopped.
     pub async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let all: Vec<PathBuf> = self.0.iter().flat_map(|followed| followed.files.iter().cloned()).collect();
         let files = match Files::watch(&all) {

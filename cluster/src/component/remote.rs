@@ -56,6 +56,7 @@ fn without_certificate(tls: &ClientConfig) -> ClientConfig {
 }
 
 impl Remote {
+    /// Reads the kubeconfig of a flag.
     pub fn read(agent: &'static str, flag: &str, file: &Path) -> Result<Remote> {
         Remote::new(agent, flag, file, &read(flag, file)?)
     }

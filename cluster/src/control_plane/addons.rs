@@ -164,6 +164,7 @@ pub fn provisioner_role() -> Tree {
     }
 }
 
+/// The role binding of the built-in volume provisioner.
 pub fn provisioner_binding() -> Tree {
     let subject = tree! {
         "kind" => "ServiceAccount",

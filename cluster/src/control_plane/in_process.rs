@@ -94,6 +94,7 @@ const SCHEDULER: &str = "kube-scheduler";
 const KUBELET: &str = "kubelet";
 
 impl LocalClients {
+    /// Clients of a server in this process.
     pub fn new(server: &Arc<Server>) -> LocalClients {
         LocalClients {
             server: server.clone(),
@@ -104,6 +105,7 @@ impl LocalClients {
         }
     }
 
+    /// A client that acts as a user.
     pub fn client(&self, agent: &'static str, name: String, groups: &[&str]) -> Client {
         self.client_with(Writes::Spawned, agent, name, groups)
     }

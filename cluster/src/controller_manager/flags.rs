@@ -138,10 +138,12 @@ static FLAGS: &[Flag<Flags>] = &[
     ),
 ];
 
+/// Parses the flags of the controller manager.
 pub fn parse(arguments: &[String]) -> Result<Flags> {
     crate::component::flags::parse(PARTS, arguments)
 }
 
+/// The help of the controller manager.
 pub fn help() -> String {
     crate::flags::help(super::NAME, "The controllers alone, with upstream's flags", PARTS)
 }

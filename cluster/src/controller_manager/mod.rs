@@ -19,6 +19,7 @@ use flags::{Flags, SigningFiles};
 
 const NAME: &str = "kube-controller-manager";
 
+/// Starts the controller manager with its flags.
 pub async fn run(flags: Flags) -> Result<Running> {
     check(&flags)?;
     let options = Arc::new(options(&flags)?);

@@ -31,6 +31,7 @@ pub struct Flag<F: 'static> {
     pub state: State<F>,
 }
 
+/// Whether a flag is supported.
 pub enum State<F> {
     /// Reads a value; the error says why it is invalid.
     Honoured(fn(&mut F, &str) -> Result<(), Refusal>),
@@ -38,6 +39,7 @@ pub enum State<F> {
     Unfinished(&'static str),
 }
 
+/// A flag with a value.
 pub const fn flag<F>(name: &'static str, help: &'static str, take: fn(&mut F, &str) -> Result<(), Refusal>) -> Flag<F> {
     Flag { name, help, switch: false, state: State::Honoured(take) }
 }

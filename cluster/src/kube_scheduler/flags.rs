@@ -63,10 +63,12 @@ static FLAGS: &[Flag<Flags>] = &[
     file!("write-config-to", "write the effective configuration to this file and exit", write_config_to),
 ];
 
+/// Parses the flags of the scheduler.
 pub fn parse(arguments: &[String]) -> Result<Flags> {
     crate::component::flags::parse(PARTS, arguments)
 }
 
+/// The help of the scheduler.
 pub fn help() -> String {
     crate::flags::help(super::NAME, "The scheduler alone, with upstream's flags", PARTS)
 }

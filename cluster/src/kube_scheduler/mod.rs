@@ -22,11 +22,13 @@ use crate::control_plane::extenders::ExtenderClients;
 use crate::error::{Error, Result};
 use flags::Flags;
 
+/// The name of the component.
 pub const NAME: &str = "kube-scheduler";
 
 /// Annotations of the leader's lease: its address, its certificate fingerprint, and the scheduler names that it serves.
 pub use server::registry::announce::{ADDRESS, CERTIFICATE, SCHEDULERS};
 
+/// Starts the scheduler with its flags.
 pub async fn run(flags: Flags) -> Result<Running> {
     let (common, configuration) = settings::read(flags)?;
     component::run(common, |tools| Scheduling::new(tools, configuration)).await

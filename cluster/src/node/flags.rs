@@ -319,10 +319,12 @@ fn is_reserved(key: &str) -> bool {
     (below("kubernetes.io") || below("k8s.io")) && !ours
 }
 
+/// Parses the flags of the kubelet.
 pub fn parse(arguments: &[String]) -> Result<Flags> {
     crate::flags::parse(PARTS, arguments)
 }
 
+/// The help of the kubelet.
 pub fn help() -> String {
     crate::flags::help(super::NAME, "The kubelet alone, with upstream's flags", PARTS)
 }

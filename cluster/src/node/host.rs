@@ -53,6 +53,7 @@ pub fn prepare(config: &Config) {
     raise_open_files(config);
 }
 
+/// Sets the OOM score of this process.
 pub fn set_oom_score(config: &Config) {
     let wanted = config.process.oom_score_adj;
     if std::fs::write("/proc/self/oom_score_adj", wanted.to_string()).is_err() {

@@ -155,6 +155,7 @@ fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
     flags::parse(&words)
 }
 
+/// The bootstrap kubeconfig of a machine that joins with a token.
 pub fn bootstrap_config(server: &str, ca: &str, token: &str) -> Tree {
     let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(ca.as_bytes()) };
     let context = tree! { "cluster" => "tiphys", "user" => "tls-bootstrap-token-user" };

@@ -35,6 +35,7 @@ use container_runtime::{BuiltinRuntime, RuntimeChoice};
 use flags::Flags;
 use options::Options;
 
+/// The name of the component.
 pub const NAME: &str = "kubelet";
 /// Where the built-in runtime of `kubelet` keeps images and containers.
 const DATA_DIR: &str = "/var/lib/tiphys";

@@ -57,14 +57,17 @@ impl Listeners {
         Ok(Listeners { secure, read_only: listen(at(serving.address, config.read_only_port)).await?, health })
     }
 
+    /// The address of the HTTPS port.
     pub fn secure(&self) -> Option<SocketAddr> {
         address(&self.secure)
     }
 
+    /// The address of the read-only port.
     pub fn read_only(&self) -> Option<SocketAddr> {
         address(&self.read_only)
     }
 
+    /// The address of the health port.
     pub fn health(&self) -> Option<SocketAddr> {
         address(&self.health)
     }

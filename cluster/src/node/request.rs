@@ -16,6 +16,7 @@ use crate::pki::{self, Pair};
 
 const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "certificatesigningrequests");
 pub(crate) const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// The signer of the kubelets' serving certificates.
 pub const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -34,6 +35,7 @@ pub struct CertificateRequest {
 }
 
 impl CertificateRequest {
+    /// A request for the client certificate of a node.
     pub fn client(node: &str) -> CertificateRequest {
         CertificateRequest { signer: CLIENT_SIGNER, node: node.to_string(), names: Vec::new(), addresses: Vec::new() }
     }

@@ -113,6 +113,7 @@ fn is_part(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
+/// Checks the form of a token.
 pub fn checked(token: &str) -> Result<()> {
     let fits = token.split_once('.').is_some_and(|(id, secret)| is_part(id, 6) && is_part(secret, 16));
     let why = || {

@@ -25,6 +25,7 @@ pub struct ClusterPki {
 }
 
 impl ClusterPki {
+    /// The certificates of an API server that listens at an address.
     pub fn new(pki: Pki, listen: IpAddr, config: &server::Config, sans: &[String]) -> Result<ClusterPki> {
         let (names, addresses) = serving_names(listen, config, sans)?;
         let subjects = subjects::subjects(&server::hostname(), names, addresses);
@@ -80,6 +81,7 @@ impl ClusterPki {
         })
     }
 
+    /// The keys of service account tokens.
     pub fn tokens(&self) -> Result<Tokens> {
         self.pki.tokens()
     }

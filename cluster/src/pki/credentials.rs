@@ -43,6 +43,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// After a failure, such as a full disk.
 const RETRY: Duration = Duration::from_secs(60);
 
+/// The serving certificate.
 pub fn serving(credentials: &Credentials) -> Result<Arc<Serving>> {
     let pair = &credentials.serving;
     Ok(Arc::new(Serving::new(certificates(pair)?, private_key(pair)?)?))
@@ -58,6 +59,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
+    /// Reloads the credentials when their files change or are due.
     pub async fn run(mut self, server: Arc<Server>) {
         let mut closing = server.closing.subscribe();
         let files = Files::watch(&self.watched).inspect_err(|error| {

@@ -22,6 +22,7 @@ pub enum DescribeError {
     Expiration(#[from] std::num::TryFromIntError),
 }
 
+/// The contents of a certificate.
 #[derive(Debug, Clone)]
 pub struct Description {
     pub common_name: String,
@@ -36,6 +37,7 @@ pub struct Description {
     signed_by: Vec<u8>,
 }
 
+/// Reads the contents of a certificate.
 pub fn describe(certificate: &CertificateDer<'_>) -> Result<Description, DescribeError> {
     let (_, certificate) = X509Certificate::from_der(certificate)?;
     let subject = certificate.subject();

@@ -77,6 +77,7 @@ pub fn certificates(pair: &Pair) -> Result<Vec<CertificateDer<'static>>> {
     all.map_err(|error| Error::Pem { path: pair.path.clone(), source: Box::new(error) })
 }
 
+/// The key of a pair.
 pub fn private_key(pair: &Pair) -> Result<PrivateKeyDer<'static>> {
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes());
     key.map_err(|error| Error::Pem { path: pair.path.with_extension("key"), source: Box::new(error) })
@@ -133,6 +134,7 @@ impl Default for Lifetimes {
     }
 }
 
+/// The current time.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// The directory `pki` of a data directory.
@@ -158,23 +160,28 @@ pub struct Subject {
 }
 
 impl Pki {
+    /// Opens a directory of certificates.
     pub fn open(dir: PathBuf) -> Result<Pki> {
         Pki::with_clock(dir, Lifetimes::default(), Arc::new(SystemTime::now))
     }
 
+    /// Opens a directory with other lifetimes and another clock.
     pub fn with_clock(dir: PathBuf, lifetimes: Lifetimes, clock: Clock) -> Result<Pki> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(Error::file(&dir))?;
         Ok(Pki { dir, lifetimes, clock })
     }
 
+    /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
+    /// The current time.
     pub fn now(&self) -> SystemTime {
         (self.clock)()
     }
 
+    /// Reads a certificate and its key; None if they do not exist.
     pub fn read(&self, file: &str) -> Result<Option<Pair>> {
         let (certificate, key) = (self.path(file, "crt"), self.path(file, "key"));
         let missing = |path: &Path| matches!(path.try_exists(), Ok(false));
@@ -271,6 +278,7 @@ impl Pki {
     }
 }
 
+/// Describes the first certificate of a pair.
 pub fn described(pair: &Pair) -> Result<Description> {
     let bad = |source| Error::Pem { path: pair.path.clone(), source };
     let first = certificates(pair)?.into_iter().next().ok_or_else(|| bad("there is no certificate".into()))?;

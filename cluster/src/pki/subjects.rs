@@ -13,6 +13,7 @@ pub(crate) const CAS: &[(&str, &str)] =
 pub(crate) const KUBELET_SERVING_CA: &str = "kubelet-serving-ca";
 
 pub(crate) const ADMIN: &str = "admin";
+/// The file of the API server's serving certificate.
 pub const SERVING: &str = "apiserver";
 pub(crate) const PROXY_CLIENT: &str = "front-proxy-client";
 /// Shown to the API server by the kubelet of this machine.

@@ -12,6 +12,7 @@ use crate::podspec::seen::Seen;
 use crate::podspec::volume::projected::validate_signer_name;
 use crate::{cells, gojson, names, prepare};
 
+/// CertificateSigningRequest.
 pub static KIND: Kind = Kind {
     short_names: &["csr"],
     subresources: &[

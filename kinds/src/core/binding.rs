@@ -2,5 +2,6 @@
 
 use crate::kind::{Kind, Verb};
 
+/// Binding.
 pub static KIND: Kind =
     Kind { verbs: &[Verb::Create], storage: "", ..Kind::namespaced("", "v1", "Binding", "bindings", "binding") };

@@ -5,6 +5,7 @@ use api::Tree;
 use crate::cells;
 use crate::kind::{Kind, Lifecycle, Verb, column};
 
+/// ComponentStatus.
 pub static KIND: Kind = Kind {
     short_names: &["cs"],
     verbs: &[Verb::Get, Verb::List],

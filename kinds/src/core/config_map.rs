@@ -7,6 +7,7 @@ use api::{Map, Tree};
 use crate::cells;
 use crate::kind::{Kind, column};
 
+/// ConfigMap.
 pub static KIND: Kind = Kind {
     short_names: &["cm"],
     columns: &[column("Name", "string", "name", 0), column("Data", "string", "", 0), column("Age", "string", "", 0)],

@@ -8,6 +8,7 @@ use crate::core::service::validate_protocol;
 use crate::kind::{Kind, Lifecycle, column};
 use crate::{cells, checks};
 
+/// Endpoints.
 pub static KIND: Kind = Kind {
     short_names: &["ep"],
     storage: "services/endpoints",

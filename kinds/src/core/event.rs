@@ -7,6 +7,7 @@ use api::{Str, Tree};
 use crate::kind::{Kind, Lifecycle, Selectable, column, scalar_at, selectable};
 use crate::{cells, names};
 
+/// Event.
 pub static KIND: Kind = Kind {
     short_names: &["ev"],
     columns: &[

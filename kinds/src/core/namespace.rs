@@ -7,6 +7,7 @@ use api::{Tree, tree};
 use crate::kind::{Context, Kind, Lifecycle, StatusRules, Subresource, Verb, column, keep_old, selectable};
 use crate::{cells, meta, names, prepare};
 
+/// Namespace.
 pub static KIND: Kind = Kind {
     short_names: &["ns"],
     verbs: &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch],

@@ -9,6 +9,7 @@ use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, selecta
 use crate::podspec::seen::Seen;
 use crate::{cells, prepare, resources};
 
+/// Node.
 pub static KIND: Kind = Kind {
     short_names: &["no"],
     storage: "minions",

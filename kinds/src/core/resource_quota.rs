@@ -8,6 +8,7 @@ use api::{Map, Tree};
 use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column};
 use crate::{cells, prepare, resources};
 
+/// ResourceQuota.
 pub static KIND: Kind = Kind {
     short_names: &["quota"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],

@@ -9,6 +9,7 @@ use crate::kind::{Context, Kind, column, selectable};
 use crate::meta::validate_immutable;
 use crate::pem;
 
+/// Secret.
 pub static KIND: Kind = Kind {
     columns: &[
         column("Name", "string", "name", 0),

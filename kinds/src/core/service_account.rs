@@ -4,6 +4,7 @@ use api::{Tree, tree};
 
 use crate::kind::{Kind, Lifecycle, Subresource, Verb};
 
+/// ServiceAccount.
 pub static KIND: Kind = Kind {
     short_names: &["sa"],
     subresources: &[Subresource {

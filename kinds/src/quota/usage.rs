@@ -8,6 +8,7 @@ use crate::resources::{is_extended, read};
 use api::quantity::{Format, Quantity};
 use api::{Map, Tree};
 
+/// Used amounts by resource name.
 pub type Usage = BTreeMap<String, Quantity>;
 
 /// The total usage of an object.

@@ -7,6 +7,7 @@ use api::{Tree, validation};
 
 use super::reader::Reader;
 
+/// An extender of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExtenderConfig {
     pub url_prefix: String,
@@ -26,6 +27,7 @@ pub struct ExtenderConfig {
     pub managed_resources: Vec<ManagedResource>,
 }
 
+/// The TLS settings of an extender.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsConfig {
     pub insecure: bool,
@@ -35,6 +37,7 @@ pub struct TlsConfig {
     pub ca_file: String,
 }
 
+/// A resource that an extender manages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagedResource {
     pub name: String,

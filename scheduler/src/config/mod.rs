@@ -24,6 +24,7 @@ pub use policy::read_policy;
 
 const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 
+/// A KubeSchedulerConfiguration.
 pub struct Configuration {
     /// One for each scheduler name.
     pub profiles: Vec<Profile>,
@@ -37,6 +38,7 @@ pub struct Configuration {
     pub delay_cache_until_active: bool,
 }
 
+/// The leader election of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderElection {
     pub elect: bool,
@@ -60,6 +62,7 @@ impl Default for LeaderElection {
     }
 }
 
+/// The client connection of the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientConnection {
     /// Empty if it is set by a flag or not at all.

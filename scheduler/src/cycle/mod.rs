@@ -73,11 +73,13 @@ pub struct Decider {
 }
 
 impl Decider {
+    /// A decider for the pods of a profile.
     pub fn new(profile: Arc<Profile>) -> Decider {
         let memo = Memo::new(&profile);
         Decider { profile, memo, start: 0, decisions: 0, evaluations: Evaluations::default() }
     }
 
+    /// Decides where a pod is placed.
     pub fn decide(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> CycleResult {
         let profile = self.profile.clone();
         let began = Instant::now();

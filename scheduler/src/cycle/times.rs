@@ -10,6 +10,7 @@ use crate::framework::Point;
 /// One in this many cycles is timed by plugin, as upstream samples.
 const SAMPLED: u64 = 10;
 
+/// The durations of one decision.
 #[derive(Default)]
 pub struct Times {
     pub points: Vec<(Point, Duration)>,
@@ -26,6 +27,7 @@ pub struct PluginTime {
 }
 
 impl Times {
+    /// The durations of a decision by its number: only some are measured.
     pub fn of(decision: u64) -> Times {
         Times { is_sampled: decision % SAMPLED == 1, ..Times::default() }
     }
@@ -34,10 +36,12 @@ impl Times {
         self.is_sampled
     }
 
+    /// Records an extension point.
     pub fn point(&mut self, point: Point, began: Instant) {
         self.points.push((point, began.elapsed()));
     }
 
+    /// Runs a plugin and records its duration.
     pub fn plugin<T>(
         &mut self,
         position: usize,
@@ -64,6 +68,7 @@ pub(super) const COUNTED: [Point; 4] = [Point::PreFilter, Point::Filter, Point::
 pub struct Evaluations(Vec<[u64; COUNTED.len()]>);
 
 impl Evaluations {
+    /// Counts an evaluation of a plugin.
     pub fn count(&mut self, position: usize, point: Point) {
         let Some(at) = COUNTED.iter().position(|counted| *counted == point) else { return };
         if self.0.len() <= position {

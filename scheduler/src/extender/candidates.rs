@@ -24,6 +24,7 @@ pub(crate) struct NodeVictims {
 pub struct Candidates(BTreeMap<Str, NodeVictims>);
 
 impl Candidates {
+    /// The candidates with the pods of their nodes.
     pub fn of(snapshot: &Snapshot, candidates: &[Arc<Candidate>]) -> Candidates {
         let room = |candidate: &Arc<Candidate>| {
             let node = snapshot.node(candidate.node)?;
@@ -34,6 +35,7 @@ impl Candidates {
         Candidates(candidates.iter().filter_map(room).collect())
     }
 
+    /// Whether no candidate is left.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

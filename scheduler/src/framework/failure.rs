@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Profile, Refusal};
 use crate::snapshot::NodeId;
 
+/// Why a pod fits on no node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Failure {
     pub node_count: usize,
@@ -21,10 +22,12 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// No node is rejected yet.
     pub fn new(node_count: usize) -> Failure {
         Failure { node_count, ..Failure::default() }
     }
 
+    /// A plugin rejects all nodes.
     pub fn at_once(node_count: usize, position: usize, refusal: Refusal) -> Failure {
         Failure { node_count, at_once: Some((position, refusal)), ..Failure::default() }
     }

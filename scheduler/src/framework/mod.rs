@@ -36,6 +36,7 @@ pub use queued_pod::QueuedPod;
 /// The highest score of a node, after normalization.
 pub const MAX_SCORE: i64 = 100;
 
+/// A reason for a rejection, as it appears in events.
 pub type Reason = Cow<'static, str>;
 
 /// Extension points, named as in the configuration.
@@ -184,6 +185,7 @@ impl Clone for Slot {
     }
 }
 
+/// The result of PreFilter.
 pub enum PreFilter {
     /// The plugin has nothing to check: its filter is not called for the pod.
     Skip,
@@ -194,6 +196,7 @@ pub enum PreFilter {
     Refuse(Refusal),
 }
 
+/// The result of PreScore.
 pub enum PreScore {
     /// All nodes are equal for this plugin: its score is not called for the pod.
     Skip,
@@ -333,6 +336,7 @@ pub struct PostFilterInput<'a> {
     pub chance: u64,
 }
 
+/// A scheduler plugin. It implements the extension points that it returns from `points`.
 pub trait Plugin: Send + Sync {
     /// Upstream's name.
     fn name(&self) -> &'static str;

@@ -19,6 +19,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 #[derive(Default)]
 pub struct WaitingPods(Mutex<BTreeMap<Str, Arc<WaitingPod>>>);
 
+/// A pod that waits for Permit plugins.
 pub struct WaitingPod {
     pub pod: Arc<Pod>,
     /// The assumed pod, with its node name.
@@ -66,6 +67,7 @@ impl WaitingPods {
         self.all().remove(uid);
     }
 
+    /// The waiting pod of a uid.
     pub fn get(&self, uid: &str) -> Option<Arc<WaitingPod>> {
         self.all().get(uid).cloned()
     }

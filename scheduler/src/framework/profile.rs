@@ -12,6 +12,7 @@ use podmodel::Pod;
 #[cfg(test)]
 pub(crate) const MOST_PLUGINS: usize = 64;
 
+/// The plugins of a scheduler name, with their weights.
 pub struct Profile {
     pub scheduler_name: Str,
     /// The percentage of feasible nodes that are scored; None for an adaptive number.
@@ -22,6 +23,7 @@ pub struct Profile {
     points: Vec<Vec<usize>>,
 }
 
+/// A plugin of a profile.
 pub struct Enabled {
     pub plugin: Arc<dyn Plugin>,
     /// The weight of its scores.
@@ -57,6 +59,7 @@ impl Profile {
         self
     }
 
+    /// All plugins, in order.
     pub fn plugins(&self) -> &[Enabled] {
         &self.plugins
     }
@@ -66,14 +69,17 @@ impl Profile {
         &self.points[point as usize]
     }
 
+    /// The plugin at a position.
     pub fn plugin(&self, position: usize) -> &dyn Plugin {
         &*self.plugins[position].plugin
     }
 
+    /// The weight of the plugin at a position.
     pub fn weight(&self, position: usize) -> i64 {
         self.plugins[position].weight
     }
 
+    /// The plugins of an extension point, with their positions.
     pub fn at(&self, point: Point) -> impl Iterator<Item = (usize, &dyn Plugin)> {
         self.positions(point).iter().map(|position| (*position, self.plugin(*position)))
     }
@@ -110,6 +116,7 @@ impl Filters<'_> {
         Ok(())
     }
 
+    /// Simulates adding a pod to a node.
     pub fn add(&mut self, cycle: Cycle, pod: &Arc<Pod>, node: &mut NodeState) {
         node.add(pod.clone());
         for &position in &self.active {
@@ -117,6 +124,7 @@ impl Filters<'_> {
         }
     }
 
+    /// Simulates removing a pod from a node.
     pub fn remove(&mut self, cycle: Cycle, pod: &Arc<Pod>, node: &mut NodeState) {
         node.remove(&pod.uid);
         for &position in &self.active {

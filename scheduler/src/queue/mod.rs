@@ -348,6 +348,7 @@ impl Queue {
     }
 }
 
+/// The number of pods in each part of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     pub active: usize,

@@ -169,6 +169,7 @@ pub fn stand_by(environment: Environment) -> Result<Running, StartError> {
 }
 
 impl Running {
+    /// Starts to make decisions.
     pub fn lead(&self) {
         self.shared.leads.send_replace(true);
     }
@@ -194,6 +195,7 @@ impl Running {
         self.informers.stop();
     }
 
+    /// Whether the task that decides runs.
     pub fn is_well(&self) -> bool {
         !self.decides.is_finished()
     }
@@ -214,10 +216,12 @@ impl Running {
         move || !decides.is_finished()
     }
 
+    /// Explains decisions while the scheduler runs.
     pub fn explainer(&self) -> Explainer {
         Explainer(Arc::downgrade(&self.shared))
     }
 
+    /// The encoded metrics.
     pub fn metrics(&self) -> String {
         self.shared.render_metrics()
     }

@@ -21,6 +21,7 @@ pub enum TermEffect {
     Weight(i64),
 }
 
+/// The affinity terms of placed pods.
 #[derive(Debug, Default)]
 pub struct AffinityIndex {
     terms: HashMap<TermEffect, HashMap<AffinityTerm, Counts>>,
@@ -47,6 +48,7 @@ impl AffinityIndex {
         keys.cloned().collect()
     }
 
+    /// Whether there is a term with such an effect.
     pub fn has(&self, wanted: impl Fn(TermEffect) -> bool) -> bool {
         self.terms.keys().any(|wish| wanted(*wish))
     }

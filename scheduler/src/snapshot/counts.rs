@@ -2,18 +2,22 @@
 
 use super::NodeId;
 
+/// A number for each node, sorted by node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counts(Vec<(NodeId, u32)>);
 
 impl Counts {
+    /// The number of a node; 0 if it is absent.
     pub fn get(&self, node: NodeId) -> u32 {
         self.find(node).map_or(0, |at| self.0[at].1)
     }
 
+    /// The nodes with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, u32)> {
         self.0.iter().copied()
     }
 
+    /// Whether no node has a number.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -6,6 +6,7 @@ use api::Str;
 
 use podmodel::Node;
 
+/// The number of nodes that have an image.
 #[derive(Debug, Default)]
 pub struct ImageIndex(HashMap<Str, usize>);
 

@@ -23,6 +23,7 @@ pub struct PodSelector {
 }
 
 impl PodSelector {
+    /// Selects pods of one namespace.
     pub fn of_namespace(namespace: &Str, selector: Selector) -> PodSelector {
         PodSelector { namespaces: vec![namespace.clone()], namespace_selector: Selector::nothing(), selector }
     }
@@ -35,6 +36,7 @@ impl PodSelector {
         }
     }
 
+    /// Whether a pod with these labels is selected.
     pub fn matches(&self, namespace: &str, labels: &Labels, namespaces: &Namespaces) -> bool {
         self.selector.matches(labels) && self.is_in(namespace, namespaces)
     }
@@ -58,6 +60,7 @@ pub struct CountQuery {
     pub with_terminating: bool,
 }
 
+/// The number of matching pods on each node, for selectors that are in use.
 #[derive(Debug, Default)]
 pub struct MatchIndex {
     groups: HashMap<Str, HashMap<Labels, Group>>,

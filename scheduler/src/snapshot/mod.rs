@@ -37,6 +37,7 @@ pub use topology::{Domains, KeyId, Topology};
 pub struct NodeId(pub u32);
 
 impl NodeId {
+    /// The index into arrays of nodes.
     pub fn at(self) -> usize {
         self.0 as usize
     }
@@ -45,6 +46,7 @@ impl NodeId {
 /// Labels of namespaces by name.
 pub type Namespaces = BTreeMap<Str, Labels>;
 
+/// The cluster as the scheduler sees it, updated by each change.
 pub struct Snapshot {
     /// By [`NodeId`]; None if the node was deleted.
     slots: Vec<Option<NodeState>>,
@@ -89,6 +91,7 @@ struct Placed {
 }
 
 impl Snapshot {
+    /// A snapshot without nodes and pods.
     pub fn new(objects: Arc<dyn Objects>) -> Snapshot {
         Snapshot {
             slots: Vec::new(),
@@ -136,6 +139,7 @@ impl Snapshot {
         self.names.clone()
     }
 
+    /// The number of nodes.
     pub fn node_count(&self) -> usize {
         self.by_name.len()
     }
@@ -145,10 +149,12 @@ impl Snapshot {
         self.slots.len()
     }
 
+    /// The node of a slot.
     pub fn node(&self, id: NodeId) -> Option<&NodeState> {
         self.slots.get(id.at())?.as_ref()
     }
 
+    /// The node of a name.
     pub fn find(&self, name: &str) -> Option<&NodeState> {
         self.node(*self.by_name.get(name)?)
     }
@@ -189,6 +195,7 @@ impl Snapshot {
         self.matching.namespaces_changed();
     }
 
+    /// The labels of namespaces.
     pub fn namespaces(&self) -> &Namespaces {
         &self.namespaces
     }

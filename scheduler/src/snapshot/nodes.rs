@@ -23,6 +23,7 @@ pub struct NodeState {
 }
 
 impl NodeState {
+    /// A node without pods.
     pub fn new(id: NodeId, node: Arc<Node>) -> NodeState {
         NodeState {
             id,
@@ -35,10 +36,12 @@ impl NodeState {
         }
     }
 
+    /// The name of the node.
     pub fn name(&self) -> &str {
         &self.node.name
     }
 
+    /// Adds a pod and its requests.
     pub fn add(&mut self, pod: Arc<Pod>) {
         let spec = &pod.spec;
         self.requested.add(&spec.requests);

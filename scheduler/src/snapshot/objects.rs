@@ -22,6 +22,7 @@ pub enum Kind {
     PodDisruptionBudget,
 }
 
+/// The objects that plugins read besides pods and nodes.
 pub trait Objects: Send + Sync {
     /// By `NAMESPACE/NAME`, or `NAME` of a cluster-scoped object.
     fn get(&self, kind: Kind, key: &str) -> Option<Arc<Tree>>;

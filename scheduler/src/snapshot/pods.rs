@@ -39,6 +39,7 @@ impl Snapshot {
         self.placed.get(uid).is_some_and(|placed| placed.is_assumed)
     }
 
+    /// The pod of a uid, if it is on a node.
     pub fn placed(&self, uid: &str) -> Option<&Arc<Pod>> {
         self.placed.get(uid).map(|placed| &placed.pod)
     }
@@ -51,6 +52,7 @@ impl Snapshot {
         self.placed.values().filter(|placed| placed.is_assumed).count()
     }
 
+    /// Removes a pod from its node.
     pub fn remove_pod(&mut self, uid: &str) {
         let Some(placed) = self.placed.remove(uid) else { return };
         let Some(&id) = self.by_name.get(&placed.pod.node_name) else {

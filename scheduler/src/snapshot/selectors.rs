@@ -8,6 +8,7 @@ use client::key_of;
 use super::Kind;
 use podmodel::{Controller, Operator, Pod, Requirement, Selector};
 
+/// The selectors of Services, and of the controllers of pods.
 #[derive(Debug, Default)]
 pub struct SelectorIndex {
     /// By namespace and name.

@@ -19,6 +19,7 @@ const KINDS: [Kind; 7] = [
     Kind::VolumeAttachment,
 ];
 
+/// Claims, volumes, classes and what drivers report.
 #[derive(Default)]
 pub struct Storage {
     claims: BTreeMap<Str, Arc<Claim>>,
@@ -39,6 +40,7 @@ pub struct Storage {
 }
 
 impl Storage {
+    /// Reads all objects.
     pub fn of(objects: &dyn Objects) -> Storage {
         let mut storage = Storage::default();
         for kind in KINDS {
@@ -47,6 +49,7 @@ impl Storage {
         storage
     }
 
+    /// Adds or replaces an object.
     pub fn put(&mut self, kind: Kind, object: &Tree) {
         self.remove(kind, object);
         let key = key_of(object);
@@ -66,6 +69,7 @@ impl Storage {
         }
     }
 
+    /// Removes an object.
     pub fn remove(&mut self, kind: Kind, object: &Tree) {
         let key = key_of(object);
         match kind {
@@ -124,10 +128,12 @@ impl Storage {
         }
     }
 
+    /// The claim of a name.
     pub fn claim(&self, namespace: &str, name: &str) -> Option<&Arc<Claim>> {
         self.claims.get(format!("{namespace}/{name}").as_str())
     }
 
+    /// The volume of a name.
     pub fn volume(&self, name: &str) -> Option<&Arc<PersistentVolume>> {
         self.volumes.get(name)
     }
@@ -138,10 +144,12 @@ impl Storage {
         names.filter_map(|name| self.volumes.get(name))
     }
 
+    /// The class of a name.
     pub fn class(&self, name: &str) -> Option<&Arc<StorageClass>> {
         self.classes.get(name)
     }
 
+    /// The CSINode of a node.
     pub fn csi_node(&self, name: &str) -> Option<&CsiNode> {
         self.csi_nodes.get(name)
     }
@@ -156,6 +164,7 @@ impl Storage {
         self.required_on_nodes.contains(driver)
     }
 
+    /// The capacities that drivers report.
     pub fn capacities(&self) -> impl Iterator<Item = &Room> {
         self.capacities.values()
     }

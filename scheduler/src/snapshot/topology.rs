@@ -17,6 +17,7 @@ impl Domain {
     }
 }
 
+/// The topology domains of nodes, for keys that are in use.
 #[derive(Debug, Default)]
 pub struct Topology {
     places: BTreeMap<Str, KeyId>,
@@ -56,6 +57,7 @@ impl Topology {
         self.key(key).map(|key| &self.keys[key.0])
     }
 
+    /// The domain of a node for a key.
     pub fn domain(&self, key: &str, node: NodeId) -> Option<Domain> {
         self.domain_at(self.key(key)?, node)
     }
@@ -81,6 +83,7 @@ impl Topology {
 }
 
 impl Domains {
+    /// The domain of a node.
     pub fn of(&self, node: NodeId) -> Option<Domain> {
         self.of.get(node.at()).copied().flatten()
     }

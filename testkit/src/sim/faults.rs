@@ -40,6 +40,7 @@ impl Rates {
 const WATCH_SECONDS: u64 = 300;
 const HANG: Duration = Duration::from_secs(45);
 
+/// Faults of the transport, from a seed.
 pub struct Faults {
     on: AtomicBool,
     rates: Mutex<Rates>,
@@ -55,14 +56,17 @@ enum Fault {
 }
 
 impl Faults {
+    /// Faults that are off.
     pub fn new(seed: u64) -> Faults {
         Faults { on: AtomicBool::new(false), rates: Mutex::new(Rates::USUAL), random: Mutex::new(Random::new(!seed)) }
     }
 
+    /// Turns the faults on or off.
     pub fn set(&self, on: bool) {
         self.on.store(on, Ordering::Relaxed);
     }
 
+    /// A transport with faults.
     pub fn around(self: &Arc<Faults>, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
         Arc::new(Faulty { inner, faults: self.clone() })
     }

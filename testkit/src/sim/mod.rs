@@ -24,8 +24,10 @@ pub use trace::Trace;
 /// The first second of 2026: a run does not depend on the day on which it is made.
 const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
+/// The resource of nodes.
 pub const NODES: Resource = Resource::core("nodes");
 
+/// A control plane in simulated time.
 pub struct Simulation {
     pub server: Arc<Server>,
     /// The administrator, whom no fault meets.

@@ -7,10 +7,12 @@ use std::time::Duration;
 pub struct Random(Cell<u64>);
 
 impl Random {
+    /// A generator whose numbers follow from the seed.
     pub fn new(seed: u64) -> Random {
         Random(Cell::new(seed ^ 0x5851_F42D_4C95_7F2D))
     }
 
+    /// The next number.
     pub fn number(&self) -> u64 {
         self.0.set(self.0.get().wrapping_add(0x9E37_79B9_7F4A_7C15));
         let mut mixed = self.0.get();
@@ -24,14 +26,17 @@ impl Random {
         self.number() % bound.max(1)
     }
 
+    /// A number in a range, including both ends.
     pub fn between(&self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
+    /// A duration in a range of seconds.
     pub fn seconds(&self, least: u64, most: u64) -> Duration {
         Duration::from_millis(self.between(least * 1000, most * 1000))
     }
 
+    /// One of the items.
     pub fn pick<'a, T>(&self, items: &'a [T]) -> &'a T {
         &items[usize::try_from(self.below(items.len() as u64)).unwrap_or(0)]
     }

@@ -12,6 +12,7 @@ use stdx::sync::Mutex;
 
 use super::Outcome;
 
+/// The requests of a simulation, in order.
 #[derive(Default)]
 pub struct Trace {
     writes: Mutex<Vec<String>>,
@@ -23,11 +24,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A way to the server on which writes are noted.
+    /// A transport that records requests.
     pub fn around(self: &Arc<Trace>, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
         Arc::new(Traced { inner, trace: self.clone() })
     }
 
+    /// All writes and requests so far, and a hash of the writes.
     pub fn outcome(&self) -> Outcome {
         let writes = self.writes.lock().clone();
         let mut hasher = DefaultHasher::new();
@@ -41,6 +43,7 @@ impl Trace {
         self.writes.lock().iter().filter(|line| line.contains(text)).count()
     }
 
+    /// The number of writes.
     pub fn len(&self) -> usize {
         self.writes.lock().len()
     }
@@ -50,6 +53,7 @@ impl Trace {
         self.stir.load(Ordering::Relaxed)
     }
 
+    /// Whether there were no writes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

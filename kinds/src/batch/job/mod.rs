@@ -14,6 +14,7 @@ pub(super) use validate::{spec_warnings, validate_spec};
 use crate::kind::{Kind, Lifecycle, Selectable, StatusRules, Subresource, Verb, column};
 use crate::{cells, strategy, workload};
 
+/// Job.
 pub static KIND: Kind = Kind {
     categories: &["all"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],

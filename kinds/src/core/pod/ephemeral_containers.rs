@@ -26,6 +26,7 @@ pub fn prepare(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
     bump_generation(pod, old, &["spec"]);
 }
 
+/// Validates an update of the ephemeral containers.
 pub fn validate(pod: &Tree, old: &Tree, errors: &mut Errors) {
     if old.map("metadata.annotations").contains(annotations::MIRROR) {
         return errors.forbidden(&Path::root(""), "static pods do not support ephemeral containers");

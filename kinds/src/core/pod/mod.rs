@@ -16,6 +16,7 @@ use api::{Str, Tree};
 use crate::kind::{Kind, Lifecycle, Selectable, StatusRules, Subresource, Verb, column, selectable};
 use crate::podspec;
 
+/// Pod.
 pub static KIND: Kind = Kind {
     short_names: &["po"],
     categories: &["all"],

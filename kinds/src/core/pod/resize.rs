@@ -39,6 +39,7 @@ fn keep_resources(spec: &mut Tree, new: &Tree, list: &str) {
     }
 }
 
+/// Validates a resize.
 pub fn validate(pod: &Tree, old: &Tree, errors: &mut Errors) {
     if old.map("metadata.annotations").contains(annotations::MIRROR) {
         return errors.forbidden(&Path::root(""), "static pods cannot be resized");

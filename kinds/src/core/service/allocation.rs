@@ -63,6 +63,7 @@ pub fn missing_node_ports(service: &Tree) -> Vec<usize> {
     ports.filter(|(_, port)| port.int("nodePort").unwrap_or(0) == 0).map(|(index, _)| index).collect()
 }
 
+/// Whether a health check port must be allocated.
 pub fn needs_new_health_check_node_port(service: &Tree) -> bool {
     needs_health_check_node_port(service) && service.int("spec.healthCheckNodePort").unwrap_or(0) == 0
 }
@@ -154,6 +155,7 @@ pub struct Released {
     pub node_ports: Vec<NodePort>,
 }
 
+/// The addresses and ports that an update releases.
 pub fn released(old: &Tree, new: &Tree) -> Released {
     let kept = cluster_ips(new);
     let ports = node_ports(new);

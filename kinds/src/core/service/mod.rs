@@ -22,6 +22,7 @@ const NODE_PORT: &str = "NodePort";
 const CLUSTER_IP: &str = "ClusterIP";
 const NONE: &str = "None";
 
+/// Service.
 pub static KIND: Kind = Kind {
     short_names: &["svc"],
     categories: &["all"],
