@@ -13,7 +13,7 @@ use server::outbound::kubelets::{PREFERRED, TIMEOUT};
 use super::authorization;
 use crate::error::Result;
 pub use crate::flags::flag;
-use crate::flags::values::{boolean, cidrs, duration, names, parsed, port_range, unknown};
+use crate::flags::values::{boolean, cidrs, duration, log_format, names, parsed, port_range, unknown};
 use crate::flags::{switch, unfinished};
 use crate::logs::{Format as LogFormat, Level};
 
@@ -251,14 +251,7 @@ static FLAGS: &[Flag] = &[
         flags.kubelet_timeout = duration(value)?;
         Ok(())
     }),
-    flag("logging-format", "text or json [text]", |flags, value| {
-        flags.log_format = match value {
-            "text" => LogFormat::Text,
-            "json" => LogFormat::Json,
-            _ => return Err(unknown("format", value, "text, json").into()),
-        };
-        Ok(())
-    }),
+    field!("logging-format", "text or json [text]", log_format, log_format),
     flag(
         "max-mutating-requests-inflight",
         "maximum concurrent mutating requests; 0 for no limit [200]",

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use client::election::Timing;
 
 use crate::error::Result;
-use crate::flags::values::{duration, list, parsed, unknown};
+use crate::flags::values::{duration, list, log_format, parsed};
 use crate::flags::{Flag, flag};
 use crate::logs::{Format, Level};
 
@@ -199,14 +199,7 @@ impl<F: HasCommon> Table<F> {
             common().lease_namespace
         ),
         field!("leader-elect-retry-period", "interval between attempts [2s]", duration, common().timing.retry_period),
-        flag("logging-format", "text or json [text]", |flags: &mut F, value| {
-            flags.common().log_format = match value {
-                "text" => Format::Text,
-                "json" => Format::Json,
-                _ => return Err(unknown("format", value, "text, json").into()),
-            };
-            Ok(())
-        }),
+        field!("logging-format", "text or json [text]", log_format, common().log_format),
         fixed!(switch, "profiling", "false", NO_PROFILES),
         field!(
             "requestheader-allowed-names",

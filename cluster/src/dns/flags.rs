@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::component::flags::text;
 use crate::error::Result;
-use crate::flags::values::parsed;
+use crate::flags::values::{log_format, parsed};
 use crate::flags::{Flag, flag, unfinished};
 use crate::logs::{Format, Level};
 
@@ -39,14 +39,7 @@ static FLAGS: &[Flag<Flags>] = &[
     file!("conf", "a Corefile [the ConfigMap kube-system/coredns]", conf),
     field!("dns.port", "the port of zones that name none [53]", parsed, port),
     file!("kubeconfig", "the API server and the credentials [the service account of the pod]", kubeconfig),
-    flag("logging-format", "text or json [text]", |flags: &mut Flags, value| {
-        flags.log_format = match value {
-            "text" => Format::Text,
-            "json" => Format::Json,
-            _ => return Err("text or json is expected".to_string()),
-        };
-        Ok(())
-    }),
+    field!("logging-format", "text or json [text]", log_format, log_format),
     flag("node-name", "the node whose pods use this server, for autopath [all]", |flags: &mut Flags, value| {
         flags.node_name = Some(value.to_string()).filter(|name| !name.is_empty());
         Ok(())
@@ -83,10 +76,10 @@ pub fn help() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::testing;
 
     fn read(arguments: &[&str]) -> std::result::Result<Flags, String> {
-        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        parse(&with_two_dashes(&arguments)).map_err(|error| error.describe())
+        testing::read(|arguments| parse(&with_two_dashes(arguments)), arguments)
     }
 
     #[test]
@@ -99,20 +92,17 @@ mod tests {
 
     #[test]
     fn rejects_other_flags_by_name() {
-        for (argument, want) in [
+        let cases = [
             ("--no-such-flag=1", "unknown flag: --no-such-flag"),
             ("-quiet", "--quiet cannot be honoured"),
             ("-dns.port=x", "--dns.port cannot be honoured"),
-        ] {
-            let error = read(&[argument]).err().expect("refused");
-            assert!(error.contains(want), "{error}");
-        }
+        ];
+        testing::check_refused(|arguments| parse(&with_two_dashes(arguments)), &cases);
     }
 
     #[test]
     fn flag_table_is_sorted_and_printed() {
-        let names: Vec<&str> = FLAGS.iter().map(|flag| flag.name).collect();
-        assert!(names.is_sorted(), "{names:?}");
+        testing::check_sorted(&[FLAGS]);
         assert!(help().contains("--conf"));
     }
 }

@@ -2,6 +2,8 @@
 //! ignored.
 
 pub(crate) mod gates;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod values;
 
 use crate::error::{Error, Result};

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::logs::Format;
+
 /// Go's longest duration, about 292 years.
 const LONGEST: Duration = Duration::from_nanos(i64::MAX as u64);
 
@@ -72,6 +74,15 @@ fn unit(name: &str) -> Option<f64> {
         "ns" => 1e-9,
         _ => return None,
     })
+}
+
+/// The value of `--logging-format`.
+pub(crate) fn log_format(text: &str) -> Result<Format, ValueError> {
+    match text {
+        "text" => Ok(Format::Text),
+        "json" => Ok(Format::Json),
+        _ => Err(unknown("format", text, "text, json")),
+    }
 }
 
 /// One range, or two of different families, each as its network and the length of its prefix.

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use proxy::config::{Configuration, Conntrack, GATES, LocalMode, Mode, NodePortAddress, bind_address};
+use thiserror::Error;
 
+use crate::component::flags::text;
 use crate::error::Result;
 use crate::flags::gates;
-use crate::flags::values::{boolean, duration, list, parsed};
+use crate::flags::values::{boolean, duration, list, log_format, parsed};
 use crate::flags::{Flag, flag, unfinished};
 use crate::logs::{Format, Level};
 
@@ -61,10 +63,6 @@ pub const BESIDE_CONFIG: &[&str] =
 const NO_IPVS: &str = "the mode ipvs is not supported";
 const NO_METRICS: &str = "metrics cannot be filtered";
 
-fn text(value: &str) -> std::result::Result<String, String> {
-    Ok(value.to_string())
-}
-
 fn conntrack(flags: &mut Flags) -> &mut Conntrack {
     flags.configuration.conntrack.get_or_insert_default()
 }
@@ -77,6 +75,19 @@ macro_rules! tracked {
             Ok(())
         })
     };
+}
+
+/// Why a value of a flag of the proxy is refused.
+#[derive(Debug, Error)]
+pub(crate) enum ProxyFlagError {
+    #[error("{0:?} must be IP or IP:port")]
+    Address(String),
+    #[error("{0:?} must begin with a letter, and have at most 64 lowercase letters, digits and hyphens")]
+    TableName(String),
+    #[error("{0:?} must be a valid CIDR or one of the keywords 'primary', 'localhost', 'all'")]
+    NodePortAddress(String),
+    #[error("unknown mode {0:?}")]
+    Mode(String),
 }
 
 /// All parts of the table, each sorted by name.
@@ -94,7 +105,7 @@ static FLAGS: &[Flag<Flags>] = &[
     on_off!("cleanup", "delete all rules of this proxy and exit [false]", cleanup),
     field!("cluster-cidr", "ranges of the cluster's pods, one per IP family", text, cluster_cidr),
     file!("config", "a file with a KubeProxyConfiguration, instead of most flags", config),
-    flag("config-sync-period", "accepted; watches need no refresh", |_, value| duration(value).map(drop)),
+    flag("config-sync-period", "accepted; watches need no refresh", |_, value| Ok(duration(value).map(drop)?)),
     on_off!(
         "confirm-endpoints",
         "confirm applied endpoints to kubelets by an annotation of the Node [true]",
@@ -123,7 +134,7 @@ static FLAGS: &[Flag<Flags>] = &[
         detect_local_mode
     ),
     flag("feature-gates", "feature gates; a gate can only be given its built-in value", |_, value| {
-        gates::check(GATES, value)
+        Ok(gates::check(GATES, value)?)
     }),
     flag("healthz-bind-address", "where health is served; empty for nowhere [0.0.0.0:10256]", |flags, value| {
         flags.configuration.healthz_address = address(value, 10256)?;
@@ -140,7 +151,7 @@ static FLAGS: &[Flag<Flags>] = &[
     flag("iptables-masquerade-bit", "the bit of marks that requests masquerading [14]", |flags, value| {
         let bit: u8 = parsed(value)?;
         if bit > 31 {
-            return Err("it must be within the range [0, 31]".to_string());
+            return Err("it must be within the range [0, 31]".into());
         }
         flags.configuration.masquerade_bit = bit;
         Ok(())
@@ -150,9 +161,8 @@ static FLAGS: &[Flag<Flags>] = &[
         Ok(())
     }),
     flag("iptables-sync-period", "how often iptables rules are verified [5s]", |flags, value| {
-        flags.configuration.verify_period = Some(duration(value)?)
-            .filter(|period: &Duration| !period.is_zero())
-            .ok_or_else(|| "it must be greater than 0".to_string())?;
+        flags.configuration.verify_period =
+            Some(duration(value)?).filter(|period: &Duration| !period.is_zero()).ok_or("it must be greater than 0")?;
         Ok(())
     }),
     unfinished("ipvs-exclude-cidrs", NO_IPVS),
@@ -169,21 +179,14 @@ static FLAGS: &[Flag<Flags>] = &[
     }),
     flag("kube-api-content-type", "only application/json and upstream's default", |_, value| match value {
         "" | "application/json" | "application/vnd.kubernetes.protobuf" => Ok(()),
-        _ => Err(format!("unknown content type {value:?}")),
+        _ => Err(format!("unknown content type {value:?}").into()),
     }),
     flag("kube-api-qps", "requests per second [no limit]", |flags: &mut Flags, value| {
         flags.kube_api_qps = Some(parsed(value)?).filter(|qps: &f64| *qps > 0.0);
         Ok(())
     }),
     file!("kubeconfig", "a kubeconfig of the API server", kubeconfig),
-    flag("logging-format", "text or json [text]", |flags: &mut Flags, value| {
-        flags.log_format = match value {
-            "text" => Format::Text,
-            "json" => Format::Json,
-            _ => return Err(format!("unknown format {value:?}; supported: text, json")),
-        };
-        Ok(())
-    }),
+    field!("logging-format", "text or json [text]", log_format, log_format),
     on_off!("masquerade-all", "masquerade all traffic to cluster IPs [false]", configuration.masquerade_all),
     unfinished("master", "set the API server in the kubeconfig"),
     flag("metrics-bind-address", "where metrics are served; empty for nowhere [127.0.0.1:10249]", |flags, value| {
@@ -196,9 +199,7 @@ static FLAGS: &[Flag<Flags>] = &[
         "where node ports are served: CIDRs, primary, localhost, all [primary; all with iptables]",
         |flags: &mut Flags, value| {
             let read = |text: &String| {
-                NodePortAddress::parse(text).ok_or_else(|| {
-                    format!("{text:?} must be a valid CIDR or one of the keywords 'primary', 'localhost', 'all'")
-                })
+                NodePortAddress::parse(text).ok_or_else(|| ProxyFlagError::NodePortAddress(text.clone()))
             };
             let addresses: Vec<NodePortAddress> = list(value).iter().map(read).collect::<Result<_, _>>()?;
             flags.configuration.node_port_addresses = Some(addresses).filter(|addresses| !addresses.is_empty());
@@ -208,7 +209,7 @@ static FLAGS: &[Flag<Flags>] = &[
     flag("oom-score-adj", "the process's score for the OOM killer [unchanged]", |flags: &mut Flags, value| {
         let score: i32 = parsed(value)?;
         if !(-1000..=1000).contains(&score) {
-            return Err("it must be within the range [-1000, 1000]".to_string());
+            return Err("it must be within the range [-1000, 1000]".into());
         }
         flags.configuration.oom_score_adj = Some(score);
         Ok(())
@@ -219,8 +220,8 @@ static FLAGS: &[Flag<Flags>] = &[
     flag("proxy-mode", "nftables, iptables or userspace [what the kernel supports]", |flags: &mut Flags, value| {
         flags.configuration.mode = match value {
             "" => None,
-            "ipvs" => return Err(NO_IPVS.to_string()),
-            name => Some(Mode::parse(name).ok_or_else(|| format!("unknown mode {name:?}"))?),
+            "ipvs" => return Err(NO_IPVS.into()),
+            name => Some(Mode::parse(name).ok_or_else(|| ProxyFlagError::Mode(name.to_string()))?),
         };
         Ok(())
     }),
@@ -240,20 +241,20 @@ static FLAGS: &[Flag<Flags>] = &[
     unfinished("write-config-to", "defaults are in --help"),
 ];
 
-fn address(value: &str, port: u16) -> Result<Option<std::net::SocketAddr>, String> {
+fn address(value: &str, port: u16) -> Result<Option<std::net::SocketAddr>, ProxyFlagError> {
     if value.is_empty() {
         return Ok(None);
     }
-    bind_address(value, value, port).map(Some).ok_or_else(|| format!("{value:?} must be IP or IP:port"))
+    bind_address(value, value, port).map(Some).ok_or_else(|| ProxyFlagError::Address(value.to_string()))
 }
 
-fn table_name(value: &str) -> Result<String, String> {
+fn table_name(value: &str) -> Result<String, ProxyFlagError> {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_valid = value.starts_with(|first: char| first.is_ascii_lowercase()) && value.bytes().all(is_plain);
     if is_valid && value.len() <= 64 {
         return Ok(value.to_string());
     }
-    Err(format!("{value:?} must begin with a letter, and have at most 64 lowercase letters, digits and hyphens"))
+    Err(ProxyFlagError::TableName(value.to_string()))
 }
 
 pub fn parse(arguments: &[String]) -> Result<Flags> {
@@ -289,10 +290,10 @@ pub fn local_mode(flags: &Flags) -> Result<LocalMode, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::testing;
 
     fn read(arguments: &[&str]) -> std::result::Result<Flags, String> {
-        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        parse(&arguments).map_err(|error| error.describe())
+        testing::read(parse, arguments)
     }
 
     #[test]
@@ -311,7 +312,7 @@ mod tests {
 
     #[test]
     fn rejects_other_flags_by_name() {
-        for (argument, want) in [
+        let cases = [
             ("--no-such-flag=1", "unknown flag: --no-such-flag"),
             ("--proxy-mode=ipvs", "--proxy-mode cannot be honoured: the mode ipvs is not supported"),
             ("--proxy-mode=x", "unknown mode"),
@@ -322,18 +323,13 @@ mod tests {
             ("--oom-score-adj=2000", "within the range"),
             ("--healthz-bind-address=x", "must be IP or IP:port"),
             ("--table=A b", "must begin with a letter"),
-        ] {
-            let error = read(&[argument]).err().expect("refused");
-            assert!(error.contains(want), "{argument}: {error}");
-        }
+        ];
+        testing::check_refused(parse, &cases);
     }
 
     #[test]
     fn flag_table_is_sorted_and_printed() {
-        for part in PARTS {
-            let names: Vec<&str> = part.iter().map(|flag| flag.name).collect();
-            assert!(names.is_sorted(), "{names:?}");
-        }
+        testing::check_sorted(PARTS);
         assert!(help().contains("--proxy-mode") && BESIDE_CONFIG.is_sorted());
     }
 }

@@ -9,7 +9,7 @@ use crate::component::flags::NO_KUBECONFIG;
 use crate::error::{Error, Result};
 
 /// Everything that a proxy needs to start.
-pub struct Settings {
+pub(super) struct Settings {
     pub configuration: Configuration,
     pub kubeconfig: PathBuf,
     /// Requests per second, and at once.
@@ -20,7 +20,7 @@ pub struct Settings {
 const BURST: u32 = 10;
 
 /// With a file, the flags that upstream ignores then are refused.
-pub fn read(flags: Flags) -> Result<Settings> {
+pub(super) fn read(flags: Flags) -> Result<Settings> {
     let configuration = read_without_server(&flags)?;
     let document = read_file(&flags)?;
     let connection = document.map(|document| document.client_connection).unwrap_or_default();
@@ -33,7 +33,7 @@ pub fn read(flags: Flags) -> Result<Settings> {
 }
 
 /// The configuration alone, for a cleanup.
-pub fn read_without_server(flags: &Flags) -> Result<Configuration> {
+pub(super) fn read_without_server(flags: &Flags) -> Result<Configuration> {
     let mut configuration = match read_file(flags)? {
         Some(document) => {
             let beside = |name: &&&str| !flags::BESIDE_CONFIG.contains(*name);

@@ -76,6 +76,7 @@ pub fn help() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::testing;
 
     /// What kubeadm writes into its static pod.
     const KUBEADM: &[&str] = &[
@@ -87,8 +88,7 @@ mod tests {
     ];
 
     fn read(arguments: &[&str]) -> std::result::Result<Flags, String> {
-        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        parse(&arguments).map_err(|error| error.describe())
+        testing::read(parse, arguments)
     }
 
     #[test]
@@ -111,18 +111,12 @@ mod tests {
             ("--tls-min-version=VersionTLS12", "--tls-min-version cannot be honoured: only secure versions"),
             ("--leader-elect-resource-lock=endpoints", "--leader-elect-resource-lock cannot be honoured"),
         ];
-        for (argument, want) in cases {
-            let error = read(&[argument]).err().expect("refused");
-            assert!(error.contains(want), "{error}");
-        }
+        testing::check_refused(parse, &cases);
     }
 
     #[test]
     fn flag_table_is_sorted_and_printed() {
-        for part in PARTS {
-            let names: Vec<&str> = part.iter().map(|flag| flag.name).collect();
-            assert!(names.is_sorted(), "{names:?}");
-        }
+        testing::check_sorted(PARTS);
         assert!(help().contains("--policy-config-file"));
     }
 }

@@ -22,13 +22,13 @@ pub struct Lock {
 
 /// The process that holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub(crate) struct Holder {
     pub pid: String,
     pub data_dir: String,
 }
 
 /// Locks a data directory, so that one cluster at a time writes there.
-pub fn lock_data_dir(data_dir: &Path) -> Result<Lock> {
+pub(crate) fn lock_data_dir(data_dir: &Path) -> Result<Lock> {
     match lock(&data_dir.join(DATA_FILE), data_dir)? {
         Ok(file) => Ok(Lock { _file: file, removed: None }),
         Err(holder) => Err(Error::DataDirInUse { path: data_dir.to_path_buf(), pid: holder.pid }),
@@ -36,7 +36,7 @@ pub fn lock_data_dir(data_dir: &Path) -> Result<Lock> {
 }
 
 /// Waits for a lock that is held only for a moment.
-pub fn lock_waiting(path: &Path) -> Result<Lock> {
+pub(crate) fn lock_waiting(path: &Path) -> Result<Lock> {
     loop {
         let file = open(path)?;
         flock(&file, FlockOperation::LockExclusive).map_err(|error| Error::file(path)(error.into()))?;
@@ -47,7 +47,7 @@ pub fn lock_waiting(path: &Path) -> Result<Lock> {
 }
 
 /// Locks the claim of a pod network. `text` describes it, in one line.
-pub fn lock_claim(path: &Path, data_dir: &Path, text: &str) -> Result<Lock> {
+pub(crate) fn lock_claim(path: &Path, data_dir: &Path, text: &str) -> Result<Lock> {
     match lock_with(path, data_dir, text)? {
         Ok(file) => Ok(Lock { _file: file, removed: Some(path.to_path_buf()) }),
         Err(Holder { pid, data_dir }) => Err(Error::RangeInUse { range: text.to_string(), pid, data_dir }),
@@ -55,7 +55,7 @@ pub fn lock_claim(path: &Path, data_dir: &Path, text: &str) -> Result<Lock> {
 }
 
 /// The file of a claim.
-pub struct ClaimFile {
+pub(crate) struct ClaimFile {
     pub pid: String,
     pub data_dir: String,
     pub text: String,
@@ -64,7 +64,7 @@ pub struct ClaimFile {
 }
 
 /// None if there is no claim.
-pub fn read_claim(path: &Path) -> Option<ClaimFile> {
+pub(crate) fn read_claim(path: &Path) -> Option<ClaimFile> {
     let mut file = File::open(path).ok()?;
     let is_locked = flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
     let Holder { pid, data_dir } = read_holder(&mut file);

@@ -34,7 +34,7 @@ pub struct ClusterNetwork {
 
 /// The ranges that flags request; empty ones are chosen.
 #[derive(Debug, Clone, Default)]
-pub struct Requested {
+pub(crate) struct Requested {
     pub pod_cidrs: Vec<IpNet>,
     pub service_cidrs: Vec<IpNet>,
 }
@@ -133,7 +133,7 @@ impl ClusterNetwork {
 }
 
 /// The network of a cluster without pods on this machine. It collides with nothing.
-pub fn open(data_dir: &Path, requested: &Requested) -> Result<ClusterNetwork> {
+pub(crate) fn open(data_dir: &Path, requested: &Requested) -> Result<ClusterNetwork> {
     let network = match ClusterNetwork::read(data_dir)? {
         Some(kept) => check_kept(kept, requested)?,
         None => with_requested(ClusterNetwork::usual(), requested),
@@ -144,7 +144,7 @@ pub fn open(data_dir: &Path, requested: &Requested) -> Result<ClusterNetwork> {
 
 /// The network of a cluster with pods on this machine, for this process alone. `states` is where the machine keeps what
 /// a reboot ends.
-pub fn claim(data_dir: &Path, states: &Path, requested: &Requested) -> Result<Claim> {
+pub(crate) fn claim(data_dir: &Path, states: &Path, requested: &Requested) -> Result<Claim> {
     fs::create_dir_all(states).map_err(Error::file(states))?;
     let _guard = lock::lock_waiting(&claim_path(states, None)?)?;
     let others = other_claims(data_dir, states)?;
@@ -165,7 +165,7 @@ pub fn claim(data_dir: &Path, states: &Path, requested: &Requested) -> Result<Cl
 }
 
 /// Names on the host for a machine that joins a cluster, which has the ranges.
-pub fn claim_names(data_dir: &Path, states: &Path) -> Result<Claim> {
+pub(crate) fn claim_names(data_dir: &Path, states: &Path) -> Result<Claim> {
     fs::create_dir_all(states).map_err(Error::file(states))?;
     let _guard = lock::lock_waiting(&claim_path(states, None)?)?;
     let others = other_claims(data_dir, states)?;
@@ -178,13 +178,13 @@ pub fn claim_names(data_dir: &Path, states: &Path) -> Result<Claim> {
 }
 
 /// Whether another cluster of this machine has a network by now.
-pub fn is_claimed_by_other(data_dir: &Path, states: &Path, names: &Names) -> bool {
+pub(crate) fn is_claimed_by_other(data_dir: &Path, states: &Path, names: &Names) -> bool {
     let others = other_claims(data_dir, states).unwrap_or_default();
     others.iter().any(|other| other.network.names() == *names)
 }
 
 /// Ends the claim that a killed process of this data directory has left, after its pods were removed.
-pub fn release(data_dir: &Path, states: &Path) {
+pub(crate) fn release(data_dir: &Path, states: &Path) {
     let claims = (0..MAX_CLUSTERS).filter_map(|index| claim_path(states, Some(index)).ok());
     for path in claims {
         let is_own = |claim: &lock::ClaimFile| !claim.is_locked && Path::new(&claim.data_dir) == data_dir;

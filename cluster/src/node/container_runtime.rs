@@ -42,7 +42,7 @@ fn has_network_configuration(dir: &Path) -> bool {
 }
 
 /// Where what runs is found again after a restart: a directory for each cluster. A reboot ends all of it.
-pub const STATES: &str = "/run/tiphys";
+pub(crate) const STATES: &str = "/run/tiphys";
 const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 const CNI_EXTENSIONS: [&str; 3] = ["conf", "conflist", "json"];
 
@@ -69,7 +69,7 @@ impl BuiltinRuntime {
 }
 
 /// A runtime that is connected.
-pub struct OpenRuntime {
+pub(crate) struct OpenRuntime {
     pub runtime: Runtime,
     /// The built-in one, and where it keeps what runs.
     pub builtin: Option<(Arc<Service>, PathBuf)>,
@@ -77,7 +77,7 @@ pub struct OpenRuntime {
 
 impl OpenRuntime {
     /// Removes all pods that the built-in runtime still has.
-    pub async fn remove_pods(&self) -> std::result::Result<(), PodsError> {
+    pub(crate) async fn remove_pods(&self) -> std::result::Result<(), PodsError> {
         if self.builtin.is_none() {
             return Ok(());
         }
@@ -86,14 +86,14 @@ impl OpenRuntime {
     }
 
     /// Ends the processes of the built-in runtime; the directory of its state, which nothing uses any more.
-    pub fn close(self) -> Option<PathBuf> {
+    pub(crate) fn close(self) -> Option<PathBuf> {
         let (service, state) = self.builtin?;
         service.end_zygote();
         Some(state)
     }
 }
 
-pub async fn open(choice: RuntimeChoice) -> Result<OpenRuntime> {
+pub(crate) async fn open(choice: RuntimeChoice) -> Result<OpenRuntime> {
     match choice {
         RuntimeChoice::Socket(socket) => {
             let (service, images) = cri::connect(&socket);

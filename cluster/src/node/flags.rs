@@ -332,6 +332,7 @@ pub fn help() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::testing;
 
     /// What kubeadm's unit and its environment file put on a kubelet, with what older ones added.
     const KUBEADM: &[&str] = &[
@@ -350,8 +351,7 @@ mod tests {
     ];
 
     fn read(arguments: &[&str]) -> std::result::Result<Flags, String> {
-        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        parse(&arguments).map_err(|error| error.describe())
+        testing::read(parse, arguments)
     }
 
     #[test]
@@ -381,16 +381,12 @@ mod tests {
             ("--cloud-provider=aws", "unknown cloud provider \"aws\""),
             ("--lock-file=/x", "--lock-file cannot be honoured: lock files are not supported"),
         ];
-        for (argument, want) in cases {
-            let error = read(&[argument]).err().expect("refused");
-            assert!(error.contains(want), "{error}");
-        }
+        testing::check_refused(parse, &cases);
     }
 
     #[test]
     fn flag_table_is_sorted_and_printed() {
-        let names: Vec<&str> = FLAGS.iter().map(|flag| flag.name).collect();
-        assert!(names.is_sorted(), "{names:?}");
+        testing::check_sorted(&[FLAGS]);
         assert!(help().contains("--bootstrap-kubeconfig"));
     }
 }

@@ -80,9 +80,12 @@ fn document(root: &mut Section<'_>, tree: &Tree) -> Document {
 fn feature_gates(root: &mut Section<'_>, tree: &Tree) {
     root.section("featureGates");
     for (name, value) in tree.map("featureGates").iter() {
-        let checked = value.as_bool().ok_or_else(|| "must be true or false".to_string());
-        if let Err(error) = checked.and_then(|asked| client::gates::check(GATES, name, asked)) {
-            root.error("featureGates", &error);
+        let Some(asked) = value.as_bool() else {
+            root.error("featureGates", "must be true or false");
+            continue;
+        };
+        if let Err(error) = client::gates::check(GATES, name, asked) {
+            root.error("featureGates", &error.to_string());
         }
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::flags::testing;
 
 /// What kubeadm writes into its static pod.
 const KUBEADM: &[&str] = &[
@@ -22,8 +23,7 @@ const KUBEADM: &[&str] = &[
 ];
 
 fn read(arguments: &[&str]) -> std::result::Result<Flags, String> {
-    let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-    parse(&arguments).map_err(|error| error.describe())
+    testing::read(parse, arguments)
 }
 
 #[test]
@@ -68,18 +68,12 @@ fn rejects_other_flags_by_name() {
         ("--node-monitor-grace-period=5", "--node-monitor-grace-period cannot be honoured: invalid duration"),
         ("--node-monitor-period=9s", "--node-monitor-period cannot be honoured: controllers do not poll"),
     ];
-    for (argument, want) in cases {
-        let error = read(&[argument]).err().expect("refused");
-        assert!(error.contains(want), "{error}");
-    }
+    testing::check_refused(parse, &cases);
 }
 
 #[test]
 fn flag_table_is_sorted_and_printed() {
-    for part in PARTS {
-        let names: Vec<&str> = part.iter().map(|flag| flag.name).collect();
-        assert!(names.is_sorted(), "{names:?}");
-    }
+    testing::check_sorted(PARTS);
     let mut all: Vec<&str> = PARTS.iter().copied().flatten().map(|flag| flag.name).collect();
     let count = all.len();
     all.sort_unstable();
