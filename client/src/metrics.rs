@@ -189,12 +189,17 @@ impl Metrics {
             self.0.longest.with_label_values(&[*name]).set(longest.as_secs_f64());
         }
         drop(queues);
-        let mut text = Vec::new();
-        if let Err(error) = TextEncoder::new().encode(&self.0.registry.gather(), &mut text) {
-            tracing::error!(%error, "failed to encode metrics");
-        }
-        String::from_utf8_lossy(&text).into_owned()
+        render(&self.0.registry)
     }
+}
+
+/// The metrics of a registry in the text format of Prometheus.
+pub fn render(registry: &Registry) -> String {
+    let mut text = Vec::new();
+    if let Err(error) = TextEncoder::new().encode(&registry.gather(), &mut text) {
+        tracing::error!(%error, "failed to encode metrics");
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[cfg(test)]

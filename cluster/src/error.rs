@@ -88,19 +88,8 @@ impl Error {
 
     /// The text with all its causes, for people.
     pub fn describe(&self) -> String {
-        chain(self)
+        stdx::error::chain(self)
     }
-}
-
-/// An error with its causes, on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
 }
 
 #[cfg(test)]

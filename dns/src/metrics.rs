@@ -4,8 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use client::metrics::register;
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
-    TextEncoder, exponential_buckets,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, exponential_buckets,
 };
 
 use crate::message::{Rcode, Type};
@@ -181,11 +180,7 @@ impl Default for Metrics {
 impl Metrics {
     /// The text format of Prometheus.
     pub fn render(&self) -> String {
-        let mut text = Vec::new();
-        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
-            tracing::error!(%error, "failed to encode metrics");
-        }
-        String::from_utf8_lossy(&text).into_owned()
+        client::metrics::render(&self.registry)
     }
 }
 

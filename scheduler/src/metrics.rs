@@ -7,8 +7,7 @@ use std::time::Duration;
 use api::Str;
 use client::metrics::register;
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
-    TextEncoder, exponential_buckets,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, exponential_buckets,
 };
 
 use crate::framework::Point;
@@ -295,11 +294,7 @@ impl Metrics {
             let point = format!("{point:?}");
             self.0.evaluations.with_label_values(&[*plugin, point.as_str(), profile.as_str()]).inc_by(*count);
         }
-        let mut text = Vec::new();
-        if let Err(error) = TextEncoder::new().encode(&self.0.registry.gather(), &mut text) {
-            tracing::error!(%error, "failed to encode metrics");
-        }
-        String::from_utf8_lossy(&text).into_owned()
+        client::metrics::render(&self.0.registry)
     }
 }
 

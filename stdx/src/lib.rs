@@ -7,6 +7,7 @@
 
 pub mod backoff;
 pub mod clock;
+pub mod error;
 pub mod fnv;
 pub mod fs;
 pub mod panic;

@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const COREFILE: &str = ".:53 {\nerrors\nprometheus\nkubernetes cluster.local in-addr.arpa {\nttl 30\n}\nloadbalance\n}";
 
 /// Measures all figures of the DNS.
-pub fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let before = process::private_bytes(std::process::id())?;
     let server = DnsServer::start(Limits::default())?;
     let used = process::private_bytes(std::process::id())?.saturating_sub(before);

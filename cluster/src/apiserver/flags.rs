@@ -13,7 +13,7 @@ use server::outbound::kubelets::{PREFERRED, TIMEOUT};
 use super::authorization;
 use crate::error::Result;
 pub use crate::flags::flag;
-use crate::flags::values::{boolean, cidrs, duration, log_format, names, parsed, port_range, unknown};
+use crate::flags::values::{boolean, cidrs, duration, log_format, log_level, names, parsed, port_range, unknown};
 use crate::flags::{switch, unfinished};
 use crate::logs::{Format as LogFormat, Level};
 
@@ -206,9 +206,7 @@ static FLAGS: &[Flag] = &[
         flags.config.event_ttl = duration(value)?;
         Ok(())
     }),
-    flag("feature-gates", "feature gates; a gate can only be given its built-in value", |_, value| {
-        Ok(crate::flags::gates::check(super::gates::GATES, value)?)
-    }),
+    feature_gates!(super::gates::GATES),
     flag("goaway-chance", "probability that an HTTP/2 request gets a GOAWAY, up to 0.02 [0]", |flags, value| {
         let chance: f64 = parsed(value)?;
         if !(0.0..=0.02).contains(&chance) {
@@ -340,10 +338,7 @@ static FLAGS: &[Flag] = &[
         flags.tls_private_key_file = Some(value.into());
         Ok(())
     }),
-    flag("v", "log verbosity; 4 and above logs each rejected request [0]", |flags, value| {
-        flags.log_level = Level::of_verbosity(parsed(value)?);
-        Ok(())
-    }),
+    field!("v", "log verbosity; 4 and above logs each rejected request [0]", log_level, log_level),
 ];
 
 /// Reads the flags; all errors are reported together.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use client::election::Timing;
 
 use crate::error::Result;
-use crate::flags::values::{duration, list, log_format, parsed};
+use crate::flags::values::{duration, list, log_format, log_level, parsed};
 use crate::flags::{Flag, flag};
 use crate::logs::{Format, Level};
 
@@ -235,10 +235,7 @@ impl<F: HasCommon> Table<F> {
         ),
         file!("tls-cert-file", "the certificate of this port; without it one is self-signed", common().tls_cert_file),
         file!("tls-private-key-file", "the key of that certificate", common().tls_private_key_file),
-        flag("v", "how much is logged [0]", |flags: &mut F, value| {
-            flags.common().log_level = Level::of_verbosity(parsed(value)?);
-            Ok(())
-        }),
+        field!("v", "how much is logged [0]", log_level, common().log_level),
     ];
 }
 

@@ -7,7 +7,6 @@ use controllers::Options;
 use super::gates::GATES;
 use crate::component::flags::{Common, HasCommon, Table};
 use crate::error::Result;
-use crate::flags::gates;
 use crate::flags::values::{cidrs, list, parsed};
 use crate::flags::{Flag, Refusal, flag, unfinished};
 
@@ -118,9 +117,7 @@ static FLAGS: &[Flag<Flags>] = &[
             Ok(controllers::check(&flags.controllers)?)
         },
     ),
-    flag("feature-gates", "feature gates; a gate can only be given its built-in value", |_, value| {
-        Ok(gates::check(GATES, value)?)
-    }),
+    feature_gates!(GATES),
     flag("flex-volume-plugin-dir", "only \"\": flex volumes are not supported", |_, value| match value {
         "" => Ok(()),
         _ => Err("flex volumes are not supported".into()),

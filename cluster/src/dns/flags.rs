@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::component::flags::text;
 use crate::error::Result;
-use crate::flags::values::{log_format, parsed};
+use crate::flags::values::{log_format, log_level, parsed};
 use crate::flags::{Flag, flag, unfinished};
 use crate::logs::{Format, Level};
 
@@ -48,10 +48,7 @@ static FLAGS: &[Flag<Flags>] = &[
     unfinished("pidfile", "the process writes no file"),
     unfinished("plugins", "the list of plugins is fixed"),
     unfinished("quiet", "logs are narrowed by RUST_LOG"),
-    flag("v", "how much is logged [0]", |flags: &mut Flags, value| {
-        flags.log_level = Level::of_verbosity(parsed(value)?);
-        Ok(())
-    }),
+    field!("v", "how much is logged [0]", log_level, log_level),
 ];
 
 /// CoreDNS is called with one dash: `-conf FILE`.

@@ -86,6 +86,17 @@ macro_rules! file {
     };
 }
 
+/// `--feature-gates` of a component.
+macro_rules! feature_gates {
+    ($gates:expr) => {
+        $crate::flags::flag(
+            "feature-gates",
+            "feature gates; a gate can only be given its built-in value",
+            |_, value| Ok($crate::flags::gates::check($gates, value)?),
+        )
+    };
+}
+
 /// A flag that accepts only its built-in value.
 macro_rules! fixed {
     ($sort:ident, $name:literal, $value:literal, $why:expr) => {

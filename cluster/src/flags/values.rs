@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::logs::Format;
+use crate::logs::{Format, Level};
 
 /// Go's longest duration, about 292 years.
 const LONGEST: Duration = Duration::from_nanos(i64::MAX as u64);
@@ -74,6 +74,11 @@ fn unit(name: &str) -> Option<f64> {
         "ns" => 1e-9,
         _ => return None,
     })
+}
+
+/// The level of the verbosity in `-v`.
+pub(crate) fn log_level(text: &str) -> Result<Level, ParseError<std::num::ParseIntError>> {
+    Ok(Level::of_verbosity(parsed(text)?))
 }
 
 /// The value of `--logging-format`.

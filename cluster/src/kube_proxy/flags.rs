@@ -8,8 +8,7 @@ use thiserror::Error;
 
 use crate::component::flags::text;
 use crate::error::Result;
-use crate::flags::gates;
-use crate::flags::values::{boolean, duration, list, log_format, parsed};
+use crate::flags::values::{boolean, duration, list, log_format, log_level, parsed};
 use crate::flags::{Flag, flag, unfinished};
 use crate::logs::{Format, Level};
 
@@ -133,9 +132,7 @@ static FLAGS: &[Flag<Flags>] = &[
         text,
         detect_local_mode
     ),
-    flag("feature-gates", "feature gates; a gate can only be given its built-in value", |_, value| {
-        Ok(gates::check(GATES, value)?)
-    }),
+    feature_gates!(GATES),
     flag("healthz-bind-address", "where health is served; empty for nowhere [0.0.0.0:10256]", |flags, value| {
         flags.configuration.healthz_address = address(value, 10256)?;
         Ok(())
@@ -234,10 +231,7 @@ static FLAGS: &[Flag<Flags>] = &[
             Ok(())
         },
     ),
-    flag("v", "how much is logged [0]", |flags: &mut Flags, value| {
-        flags.log_level = Level::of_verbosity(parsed(value)?);
-        Ok(())
-    }),
+    field!("v", "how much is logged [0]", log_level, log_level),
     unfinished("write-config-to", "defaults are in --help"),
 ];
 

@@ -69,5 +69,5 @@ pub fn cleanup(flags: &Flags) -> Result<bool> {
 
 /// An error of the proxy with its causes.
 pub fn start_error(error: StartError) -> Error {
-    Error::Ended(crate::error::chain(&error))
+    Error::Ended(stdx::error::chain(&error))
 }

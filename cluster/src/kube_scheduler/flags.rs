@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use super::gates::GATES;
 use crate::component::flags::{Common, HasCommon, Table};
 use crate::error::Result;
-use crate::flags::gates;
-use crate::flags::{Flag, flag, unfinished};
+use crate::flags::{Flag, unfinished};
 
 /// What the flags say.
 pub struct Flags {
@@ -47,9 +46,7 @@ static FLAGS: &[Flag<Flags>] = &[
     fixed!(switch, "disable-http2-serving", "false", "HTTP/1.1 and HTTP/2 are always served"),
     unfinished("disabled-metrics", COUNTED),
     unfinished("emulated-version", "only one version is supported"),
-    flag("feature-gates", "feature gates; a gate can only be given its built-in value", |_, value| {
-        Ok(gates::check(GATES, value)?)
-    }),
+    feature_gates!(GATES),
     unfinished("http2-max-streams-per-connection", "it is fixed at 100"),
     unfinished("master", "set the API server in the kubeconfig"),
     unfinished("permit-address-sharing", "ports cannot be shared"),

@@ -198,7 +198,7 @@ async fn start_proxy(client: &Client, configuration: Configuration) -> Result<ru
         clock: Arc::new(SystemClock),
     };
     let hint = "`--disable kube-proxy` runs this node without a service proxy";
-    let failed = |error: runner::StartError| Error::Node(format!("{}; {hint}", crate::error::chain(&error)));
+    let failed = |error: runner::StartError| Error::Node(format!("{}; {hint}", stdx::error::chain(&error)));
     runner::start(environment).await.map_err(failed)
 }
 
@@ -208,7 +208,7 @@ async fn start_dns(client: &Client, address: IpAddr, config: &Config) -> Result<
     let held = LoopbackAddress::add(address).map_err(|error| failed(error.to_string()))?;
     let cluster = Cluster { client: client.clone() };
     let server = ::dns::Server::start(dns_config(address, config), Some(cluster)).await;
-    Ok((server.map_err(|error| failed(crate::error::chain(&error)))?, held))
+    Ok((server.map_err(|error| failed(stdx::error::chain(&error)))?, held))
 }
 
 fn dns_config(address: IpAddr, config: &Config) -> DnsConfig {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use client::{DeleteOptions, Result, Store, split};
 
 use super::{TOKENS, plan};
+use crate::support::done_if_not_found;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
@@ -29,10 +30,7 @@ impl Controller {
             return Ok(Outcome::RequeueAfter(Duration::from_secs(left.unsigned_abs())));
         }
         let (namespace, name) = split(key);
-        match self.context.client.delete(TOKENS.resource, namespace, name, DeleteOptions::of(&token)).await {
-            Err(error) if error.is_not_found() => Ok(Outcome::Done),
-            result => result.map(|_| Outcome::Done),
-        }
+        done_if_not_found(self.context.client.delete(TOKENS.resource, namespace, name, DeleteOptions::of(&token)).await)
     }
 }
 

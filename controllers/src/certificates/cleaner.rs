@@ -7,6 +7,7 @@ use api::base64;
 use client::{DeleteOptions, Result, Store};
 
 use super::{REQUESTS, follow, plan, x509};
+use crate::support::done_if_not_found;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
@@ -27,10 +28,7 @@ impl Controller {
         if left >= 0 {
             return Ok(Outcome::RequeueAfter(Duration::from_secs(left.unsigned_abs() + 1)));
         }
-        match self.context.client.delete(REQUESTS, "", name, DeleteOptions::of(&request)).await {
-            Err(error) if error.is_not_found() => Ok(Outcome::Done),
-            result => result.map(|_| Outcome::Done),
-        }
+        done_if_not_found(self.context.client.delete(REQUESTS, "", name, DeleteOptions::of(&request)).await)
     }
 }
 

@@ -9,6 +9,7 @@ use client::{Error, Result, Store};
 use super::x509::{self, Ca, Request};
 use super::{REQUESTS, follow, plan};
 use crate::options::{Signer, Signers};
+use crate::support::done_if_not_found;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
@@ -48,10 +49,7 @@ impl Controller {
         };
         let Some(ca) = self.cas.get(request.str("spec.signerName")) else { return Ok(Outcome::Done) };
         let signed = self.sign(&request, ca).map_err(Error::failed)?;
-        match self.context.client.update_status(REQUESTS, "", name, &signed).await {
-            Err(error) if error.is_not_found() => Ok(Outcome::Done),
-            result => result.map(|_| Outcome::Done),
-        }
+        done_if_not_found(self.context.client.update_status(REQUESTS, "", name, &signed).await)
     }
 
     fn sign(&self, request: &Tree, ca: &Ca) -> std::result::Result<Tree, x509::Error> {

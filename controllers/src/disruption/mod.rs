@@ -9,6 +9,7 @@ use std::time::Duration;
 use api::Tree;
 use client::{Change, Key, Patch, Resource, Result, Selection, Store, index};
 
+use crate::support::done_if_not_found;
 use crate::support::kinds::Kinds;
 use crate::support::owner::controller_of;
 use crate::support::selecting::{SELECTOR, selecting, selector_of};
@@ -188,10 +189,9 @@ impl Controller {
             Stale::Wait(left) => Ok(Outcome::RequeueAfter(left)),
             Stale::Patch(patch) => {
                 let (namespace, name) = client::split(key);
-                match self.context.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await {
-                    Err(error) if error.is_not_found() => Ok(Outcome::Done),
-                    result => result.map(|_| Outcome::Done),
-                }
+                done_if_not_found(
+                    self.context.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await,
+                )
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use api::{Tree, time};
 use client::{DeleteOptions, Resource, Result, Selection, Store, split};
 
+use crate::support::done_if_not_found;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "podcertificaterequests");
@@ -37,10 +38,7 @@ impl Controller {
             return Ok(Outcome::RequeueAfter(Duration::from_secs(left.unsigned_abs())));
         }
         let (namespace, name) = split(key);
-        match self.context.client.delete(REQUESTS, namespace, name, DeleteOptions::of(&request)).await {
-            Err(error) if error.is_not_found() => Ok(Outcome::Done),
-            result => result.map(|_| Outcome::Done),
-        }
+        done_if_not_found(self.context.client.delete(REQUESTS, namespace, name, DeleteOptions::of(&request)).await)
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use client::{Client, Metrics, Resource, Result, Selection, Store};
 
 use crate::service_account::NAMESPACES;
+use crate::support::done_if_not_needed;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup, namespace_of};
 use plan::{NAME, Plan};
 
@@ -56,13 +57,8 @@ impl Controller {
             Plan::Create(map) => self.client.create(MAPS, namespace, &map).await,
             Plan::Update(map) => self.client.update(MAPS, namespace, NAME, &map).await,
         };
-        match result {
-            // The informer will show the existing one.
-            Err(error) if error.is_already_exists() || error.is_terminating() || error.is_not_found() => {
-                Ok(Outcome::Done)
-            }
-            result => result.map(|_| Outcome::Done),
-        }
+        // The informer will show one that exists already.
+        done_if_not_needed(result)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use client::{Client, Resource, Result, Selection, Store};
 
+use crate::support::done_if_not_needed;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup, namespace_of};
 
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
@@ -34,13 +35,7 @@ impl Controller {
         let Some(account) = plan::plan(self.namespaces.get(namespace).as_deref(), is_there) else {
             return Ok(Outcome::Done);
         };
-        match self.client.create(ACCOUNTS, namespace, &account).await {
-            // It exists already, or the namespace is terminating.
-            Err(error) if error.is_already_exists() || error.is_terminating() || error.is_not_found() => {
-                Ok(Outcome::Done)
-            }
-            result => result.map(|_| Outcome::Done),
-        }
+        done_if_not_needed(self.client.create(ACCOUNTS, namespace, &account).await)
     }
 }
 

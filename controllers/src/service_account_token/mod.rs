@@ -9,6 +9,7 @@ use std::sync::Arc;
 use api::Tree;
 use client::{DeleteOptions, Error, Index, Resource, Result, Selection, Store, key, split};
 
+use crate::support::done_if_not_found;
 use crate::support::keys::{Form, Key};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Action;
@@ -82,11 +83,8 @@ impl Controller {
                 client.update(SECRETS, namespace, name, &filled).await
             }
         };
-        match written {
-            // A conflict is an error: the key is retried when the informer is up to date.
-            Err(error) if error.is_not_found() => Ok(Outcome::Done),
-            result => result.map(|_| Outcome::Done),
-        }
+        // A conflict is an error: the key is retried when the informer is up to date.
+        done_if_not_found(written)
     }
 
     /// The account of a secret. A missing one is read from the server: it may have just been created.

@@ -33,6 +33,22 @@ use crate::Outcome;
 pub(crate) const NODES: Selection = Selection::all(Resource::core("nodes"));
 pub(crate) const PODS: Selection = Selection::all(Resource::core("pods"));
 
+/// The outcome of a write to an object that may have been deleted meanwhile, which is not a failure.
+pub(crate) fn done_if_not_found<T>(result: Result<T>) -> Result<Outcome> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(Outcome::Done),
+        result => result.map(|_| Outcome::Done),
+    }
+}
+
+/// The outcome of a create in a namespace: the object may exist already, and the namespace may be terminating or deleted.
+pub(crate) fn done_if_not_needed<T>(result: Result<T>) -> Result<Outcome> {
+    match result {
+        Err(error) if error.is_already_exists() || error.is_terminating() => Ok(Outcome::Done),
+        result => done_if_not_found(result),
+    }
+}
+
 /// Treats rejections by a terminating namespace as success: nothing can be created there.
 pub(crate) fn unless_going(result: Result<Outcome>) -> Result<Outcome> {
     match result {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use client::{Patch, Resource, Result, Selection, Store};
 use stdx::sync::Mutex;
 
+use crate::support::done_if_not_found;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Size;
 
@@ -29,10 +30,7 @@ impl Controller {
     async fn sync(&self, name: &str) -> Result<Outcome> {
         let size = self.size();
         let Some(patch) = self.nodes.get(name).and_then(|node| size.patch(&node)) else { return Ok(Outcome::Done) };
-        match self.context.client.patch(NODES, "", name, "", Patch::Merge(&patch)).await {
-            Err(error) if error.is_not_found() => Ok(Outcome::Done),
-            result => result.map(|_| Outcome::Done),
-        }
+        done_if_not_found(self.context.client.patch(NODES, "", name, "", Patch::Merge(&patch)).await)
     }
 
     /// All nodes are queued when the step has changed.
