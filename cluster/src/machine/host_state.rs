@@ -12,7 +12,7 @@ use cgroup::Hierarchies;
 use network::cni::builtin::Names;
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::error::{Error, Result, chain};
+use crate::error::{Error, Result};
 use crate::machine::files::write_private;
 use crate::machine::loopback;
 
@@ -116,7 +116,9 @@ impl HostState {
 fn remove_proxy_rules(table: &str) -> Option<String> {
     let configuration = proxy::config::Configuration { table: table.to_string(), ..Default::default() };
     let removed = proxy::runner::cleanup(&configuration);
-    removed.err().map(|error| format!("failed to remove the rules of the service proxy: {}", chain(&error)))
+    removed
+        .err()
+        .map(|error| format!("failed to remove the rules of the service proxy: {}", stdx::error::chain(&error)))
 }
 
 fn pod_network(object: &Tree) -> Option<Names> {

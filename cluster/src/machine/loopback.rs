@@ -9,11 +9,11 @@ use rustix::io::Errno;
 const DEVICE: &str = "lo";
 
 /// An address while it is there.
-pub struct LoopbackAddress(IpAddr);
+pub(crate) struct LoopbackAddress(IpAddr);
 
 impl LoopbackAddress {
     /// Adds an address; one that a killed process has left is taken over.
-    pub fn add(address: IpAddr) -> Result<LoopbackAddress, Error> {
+    pub(crate) fn add(address: IpAddr) -> Result<LoopbackAddress, Error> {
         let mut rtnl = Rtnl::open()?;
         if let Some(device) = rtnl.link(DEVICE)? {
             match rtnl.add_address(device.index, IpNet::host(address)) {
@@ -32,7 +32,7 @@ impl Drop for LoopbackAddress {
 }
 
 /// Removes an address; one that is not there is fine.
-pub fn remove(address: IpAddr) -> Result<(), Error> {
+pub(crate) fn remove(address: IpAddr) -> Result<(), Error> {
     let mut rtnl = Rtnl::open()?;
     let Some(device) = rtnl.link(DEVICE)? else { return Ok(()) };
     rtnl.delete_address(device.index, IpNet::host(address))

@@ -1,12 +1,12 @@
 //! What a cluster has on its machine: an identity, a network, locks, and the host state that its node leaves outside of
 //! the data directory. Nothing here knows the API.
 
-pub mod address;
-pub mod files;
-pub mod host_state;
-pub mod identity;
-pub mod lock;
-pub mod loopback;
-pub mod network;
-pub mod pod_address;
-pub mod pods;
+pub(crate) mod address;
+pub(crate) mod files;
+pub(crate) mod host_state;
+pub(crate) mod identity;
+pub(crate) mod lock;
+pub(crate) mod loopback;
+pub(crate) mod network;
+pub(crate) mod pod_address;
+pub(crate) mod pods;

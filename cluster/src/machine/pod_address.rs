@@ -14,7 +14,7 @@ use crate::machine::loopback::LoopbackAddress;
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 /// Adds the address and listens there, as long as the first result exists.
-pub async fn listen(address: SocketAddr) -> Result<(LoopbackAddress, TcpListener)> {
+pub(crate) async fn listen(address: SocketAddr) -> Result<(LoopbackAddress, TcpListener)> {
     let failed = |error: NetlinkError| Error::Listen { address, source: std::io::Error::other(error.to_string()) };
     let added = LoopbackAddress::add(address.ip()).map_err(failed)?;
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
@@ -23,7 +23,7 @@ pub async fn listen(address: SocketAddr) -> Result<(LoopbackAddress, TcpListener
 
 /// Whether a connection to a local address may come from a peer: the machine itself and its pods may connect to the
 /// address for pods.
-pub fn accepts(for_pods: IpAddr, local: IpAddr, peer: IpAddr) -> bool {
+pub(crate) fn accepts(for_pods: IpAddr, local: IpAddr, peer: IpAddr) -> bool {
     local != for_pods || is_on_machine(peer).unwrap_or(false)
 }
 
