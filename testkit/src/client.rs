@@ -1,4 +1,4 @@
-//! A small HTTPS client: a connection a request, JSON both ways.
+//! A small HTTPS client: one connection per request, JSON in both directions.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A webhook server of a test's own, over TLS with a CA of its own.
+//! A webhook server for tests, over TLS with its own CA.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

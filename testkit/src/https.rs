@@ -1,4 +1,4 @@
-//! A small HTTPS server of a test's own: an identity provider, a webhook.
+//! A small HTTPS server for tests: an identity provider or a webhook.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

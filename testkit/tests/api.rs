@@ -1,5 +1,4 @@
-//! The API's behaviour, the same on both engines: every check runs once on the embedded store and once
-//! on a real etcd.
+//! The behaviour of the API is the same on both engines: every check runs on the embedded store and on a real etcd.
 
 #[macro_use]
 mod absent;

@@ -1,4 +1,4 @@
-//! What is in the store: upstream's layout in etcd, values that upstream wrote, and events that expire.
+//! The contents of the store: upstream's layout in etcd, values that upstream wrote, and events that expire.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What goes wrong on the way to the server, by a seeded plan.
+//! Faults of requests and watches, from a seed.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! The time that a watch takes to tell: each has a millisecond of its own in every quarter of a second. Where
-//! several watch the same objects, the server wakes them in any order; with times of their own they hear in
-//! one that is known. And what controllers see is old, as it is in a real cluster.
+//! The latency of watches: each has its own millisecond in every quarter of a second. The server wakes watches of the
+//! same objects in any order; different latencies make the order deterministic. Controllers also see old state, as in a
+//! real cluster.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;

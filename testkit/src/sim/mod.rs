@@ -1,6 +1,5 @@
 //! A whole control plane in one test: server, store, controllers, scheduler and fake nodes on one thread, in simulated
-//! time, with faults that follow from a seed. An hour passes in seconds, and a seed run twice makes the
-//! same writes in the same order.
+//! time, with faults from a seed. An hour takes seconds, and two runs of a seed write the same in the same order.
 
 mod faults;
 mod latency;

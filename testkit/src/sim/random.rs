@@ -1,4 +1,4 @@
-//! Chances that follow from a seed.
+//! Random numbers from a seed.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What was written in a run, in order: every answer of the server to a write, whole.
+//! Records the writes of a run in order, with the server's whole responses.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};

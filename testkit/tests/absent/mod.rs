@@ -1,4 +1,4 @@
-//! Calls of a runtime that a stand-in for one does not answer.
+//! CRI calls that a fake runtime does not implement.
 
 /// Calls that nothing here asks for.
 macro_rules! absent {

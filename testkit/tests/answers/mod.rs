@@ -1,4 +1,4 @@
-//! Answers as clients read them: the order of keys, canonical values, warnings and the texts of errors.
+//! Responses as clients read them: the order of keys, canonical values, warnings and error texts.
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Storage};

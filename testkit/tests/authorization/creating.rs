@@ -1,5 +1,4 @@
-//! Rights behind other verbs: what creates an object is authorized as `create`, and headers and metadata open no
-//! side doors.
+//! Verbs that create objects are authorized as `create`, and neither headers nor metadata bypass authorization.
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Reply, Storage};

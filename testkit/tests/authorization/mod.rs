@@ -1,5 +1,5 @@
-//! Who may do what, over the wire: roles and bindings in force at once, no user grants what they lack,
-//! kubelets see what is theirs, and reviews say what requests then meet.
+//! Authorization over the wire: roles and bindings apply at once, no user grants what they lack, kubelets read only
+//! objects of their pods, and reviews match authorization.
 
 mod creating;
 

@@ -1,4 +1,4 @@
-//! Jobs and what starts and ends them.
+//! Jobs and CronJobs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Jobs, cron jobs, budgets and quotas on a whole cluster: what their controllers make of them through the API.
+//! Jobs, CronJobs, disruption budgets and quotas on a whole cluster, through the API.
 
 mod jobs;
 mod upkeep;

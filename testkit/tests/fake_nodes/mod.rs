@@ -1,5 +1,5 @@
-//! Nodes that run nothing, seen through the API: they act as nodes under the Node authorizer and
-//! NodeRestriction, so that a write which those refuse shows here.
+//! Fake nodes, seen through the API. They act as nodes under the Node authorizer and NodeRestriction, so that a
+//! rejected write fails here.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Paths that mean something else than they look like, and floods: each gets the answer that it deserves,
-//! over a real connection.
+//! Misleading paths and floods of requests over a real connection.
 
 use api::{Tree, list, tree};
 use cluster::pki::Subject;

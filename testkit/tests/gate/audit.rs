@@ -1,4 +1,4 @@
-//! Audit: what events say of objects and of webhooks, how large they may be, and when they are written.
+//! Audit events: their objects and webhook annotations, their size, and when they are written.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

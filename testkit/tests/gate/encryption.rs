@@ -1,4 +1,4 @@
-//! Secrets at rest on both engines: what is on disk, rotation of keys, and a server without its keys.
+//! Encryption at rest on both engines: bytes on disk, key rotation, and a server without its keys.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Clients that send nothing, too much, or bodies that are deeper than they look.
+//! Clients that send nothing, too much, or deeply nested bodies.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What one connection may have, how a server takes its leave, and logs that cannot be written.
+//! Limits of connections, graceful termination, and audit logs that cannot be written.
 
 use server::audit::{Delivery, Format, Mode, Settings};
 use testkit::client::DEADLINE;

@@ -1,4 +1,4 @@
-//! What the whole server does around requests: audit, deadlines, fairness' marks on answers.
+//! The filters around requests: audit, deadlines, and the headers of priority and fairness.
 
 mod attacks;
 mod audit;

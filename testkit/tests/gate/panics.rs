@@ -1,4 +1,4 @@
-//! A handler that panics: the client gets a Status, the log gets the stage Panic, and the server goes on.
+//! A handler that panics: the client gets a Status, the audit log the stage Panic, and the server continues.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Files that a server is told to use and cannot: it does not start, and names the file and the place.
+//! Configuration files that cannot be used: the server does not start, and names the file and the position.
 
 use testkit::Flagged;
 

@@ -1,4 +1,4 @@
-//! Audit events to a webhook of the test's own, which is away at first.
+//! Audit events to a webhook that is unreachable at first.
 
 use std::time::Duration;
 

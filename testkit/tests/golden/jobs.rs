@@ -1,4 +1,4 @@
-//! Jobs and cron jobs.
+//! Jobs and CronJobs.
 
 use api::Tree;
 use testkit::Cluster;

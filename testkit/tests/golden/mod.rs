@@ -1,5 +1,5 @@
-//! The objects and events of controllers, step by step, against files. What differs from run to run (times, uids,
-//! hashes, the ends of names) is replaced. `TIPHYS_BLESS=1` writes the files anew; the change is to be read.
+//! The objects and events of controllers, step by step, against golden files. Values that differ between runs (times,
+//! uids, hashes, suffixes of names) are replaced. `TIPHYS_BLESS=1` writes the files; read the difference.
 
 mod jobs;
 mod nodes;

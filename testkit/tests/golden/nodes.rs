@@ -1,4 +1,4 @@
-//! Nodes that come, fall silent and go, and namespaces that end.
+//! Nodes that register, become unreachable and are deleted, and the deletion of namespaces.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Budgets, quotas, and the tokens of service accounts.
+//! Disruption budgets, quotas, and the tokens of service accounts.
 
 use api::Tree;
 use testkit::Cluster;

@@ -1,4 +1,4 @@
-//! Who is known and who is not: good credentials of every sort, and what attackers try with them.
+//! Authentication: valid credentials of every type, and attacks on them.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! Tokens that are bound to objects: they say so, and die with them.
+//! Tokens that are bound to objects become invalid with them.
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Storage};

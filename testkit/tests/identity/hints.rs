@@ -1,4 +1,4 @@
-//! The CAs that a handshake names to clients: a browser, and Go, choose a certificate by them. They decide nothing.
+//! The CA names in a handshake: browsers and Go choose a certificate by them. They decide nothing.
 
 use std::sync::Arc;
 

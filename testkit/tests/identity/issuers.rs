@@ -1,4 +1,4 @@
-//! Several issuers and several keys of service account tokens, by flags.
+//! Several issuers and keys of service account tokens, by flags.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Tokens that tests sign themselves, good and bad.
+//! Valid and invalid tokens that tests sign themselves.
 
 use api::{Tree, base64, json, tree};
 use aws_lc_rs::rand::SystemRandom;

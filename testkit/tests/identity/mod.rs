@@ -1,4 +1,4 @@
-//! Who callers are, and what connections and answers carry.
+//! Authentication, and what connections and responses contain.
 
 mod authentication;
 mod bound;

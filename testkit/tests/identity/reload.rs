@@ -1,4 +1,4 @@
-//! Configuration files that change while the server runs: the new one counts, a bad one does not.
+//! Configuration files that change while the server runs: a valid file is applied, an invalid one is not.
 
 use std::path::Path;
 use std::sync::Arc;

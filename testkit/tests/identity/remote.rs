@@ -1,4 +1,4 @@
-//! Tokens that others judge: an OpenID Connect provider and a webhook of the test's own, over TLS.
+//! Tokens that are verified by an OpenID Connect provider or by a webhook, over TLS.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! What connections and answers carry: certificates that change while running, versions of TLS, and
-//! headers for browsers.
+//! Certificates that change while the server runs, TLS versions, and headers for browsers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

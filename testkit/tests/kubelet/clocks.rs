@@ -1,4 +1,4 @@
-//! Clocks that jump, and what takes long, in simulated time.
+//! Clock jumps and slow operations, in simulated time.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Volumes of a CSI driver, from its registration to the last call. The driver is one of the test's own, which
-//! mounts memory and writes down what it is asked for.
+//! Volumes of a CSI driver, from its registration to the last call. The fake driver mounts tmpfs and records its calls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -250,7 +249,7 @@ async fn csi_driver_mounts_and_unmounts_volumes() {
     let uid = |pod: &Tree| pod.str("metadata.uid").to_string();
     node.volumes.remove(&uid(&one)).await.unwrap();
     assert_eq!(driver.calls.names(), ["unpublish"]);
-    // A new agent knows from its files what is to be taken back.
+    // A new kubelet knows from its files what is to be taken back.
     finding.abort();
     let node = Node::start_in(&cluster, node.directory);
     let error = node.volumes.remove(&uid(&two)).await.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! A pod behind a service is told to end only once the proxies that confirm have taken it out of rotation.
+//! A pod behind a Service is stopped after the proxies have confirmed that they removed it.
 
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,7 @@ async fn pods_stop_after_proxies_confirm() {
     client.delete(&pod("web")).await;
     let revision = slice(client, "web", true).await.str("metadata.resourceVersion").to_string();
     first.confirm(&revision).await;
-    // One of two is not enough: what comes after it in the same agent is done long before.
+    // One of two is not enough: what comes after it in the same kubelet is done long before.
     serve(client, "after", "n1", 600).await;
     client.until(&pod("after"), |_, pod| condition(pod, "Ready") == "True").await;
     assert!(agent.runtime.running().contains(&"web".to_string()), "{:?}", agent.runtime.stopped());

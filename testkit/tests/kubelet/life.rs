@@ -1,4 +1,4 @@
-//! What else belongs to a pod's life on its node, with an agent on a runtime that only remembers.
+//! More of the life of a pod, with a kubelet on a fake runtime.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! An agent on a runtime that only remembers.
+//! A kubelet on a fake runtime.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Agent {
             metrics: metrics.clone(),
             seed: 7,
         };
-        let running = Some(kubelet::kubelet::start_on(environment, runtime.clone()).await.expect("an agent"));
+        let running = Some(kubelet::kubelet::start_on(environment, runtime.clone()).await.expect("a kubelet"));
         Agent { runtime, metrics, running, node: tokio::spawn(node.run()), _directory: directory }
     }
 

@@ -1,5 +1,5 @@
-//! A node that runs full, in simulated time: what it says of itself, who has to go, and how it recovers. The server,
-//! the controllers and the agent are real; the machine and its runtime are made up.
+//! Eviction in simulated time: node conditions, evicted pods, and recovery. The server, the controllers and the kubelet
+//! are real; the machine and its runtime are fake.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Probes of real servers, of pods whose containers are only remembered.
+//! Probes of real servers, for pods on a fake runtime.
 
 use api::Tree;
 use testkit::{Cluster, Etcd};

@@ -1,5 +1,5 @@
-//! An agent that begins where another has ended, in simulated time: what was said of pods stays said, and what the
-//! runtime has forgotten meanwhile is known from the API.
+//! Restarts of the kubelet in simulated time: the status of pods is kept, also for containers that the runtime has
+//! forgotten.
 
 use api::{Tree, list, tree};
 use testkit::sim::{self, Simulation};

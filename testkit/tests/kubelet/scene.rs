@@ -1,5 +1,5 @@
-//! A node with its agent in simulated time. The server, the controllers and the agent are real; the machine, its clock and
-//! its runtime are made up.
+//! A node with its kubelet in simulated time. The server, the controllers and the kubelet are real; the machine, its
+//! clock and its runtime are fake.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub const MINUTE: Duration = Duration::from_secs(60);
 const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 pub const PODS: client::Resource = client::Resource::core("pods");
 
-/// A node with its agent.
+/// A node with its kubelet.
 pub struct Scene {
     pub runtime: Arc<Remembered>,
     pub running: kubelet::Kubelet,
@@ -89,7 +89,7 @@ async fn start_on(simulation: &Simulation, runtime: Arc<Remembered>, dir: Direct
     Scene { runtime, running, clock, dir, node }
 }
 
-/// An agent on a runtime that may remember another one, and the task of its node.
+/// A kubelet on a runtime that may remember another one, and the task of its node.
 pub async fn start_agent(
     simulation: &Simulation,
     remembered: &Arc<Remembered>,
@@ -124,7 +124,7 @@ pub async fn start_agent(
     let of_node = tokio::spawn(node.clone().run());
     let (metrics, seed) = (Metrics::default(), 7);
     let environment = kubelet::Environment { client, runtime, node, config, clock, metrics, seed };
-    let running = kubelet::kubelet::start_on(environment, remembered.clone()).await.expect("an agent");
+    let running = kubelet::kubelet::start_on(environment, remembered.clone()).await.expect("a kubelet");
     simulation.until("the node is ready", MINUTE, async |simulation| simulation.ready_nodes() == 1).await;
     (running, of_node)
 }

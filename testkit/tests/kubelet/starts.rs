@@ -1,4 +1,4 @@
-//! How containers come up, and what is said where they cannot, with an agent on a runtime that only remembers.
+//! The start of containers, and the errors that are reported, with a kubelet on a fake runtime.
 
 use api::Tree;
 use testkit::{Client, Cluster};

@@ -1,4 +1,4 @@
-//! Volumes of pods: what a pod refers to is read as its node may read it, and stands in its directory.
+//! Volumes of pods: objects are read with the rights of the node and written to the pod's directory.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -164,7 +164,7 @@ async fn a_pod_gets_its_volumes_and_leaves_nothing() {
     look_at_all(&node, &pod);
     look_at_mounts(&node, &pod, &mounted).await;
     follow_a_change(&cluster.client, &mut node, &pod).await;
-    // A second look changes nothing, and a new agent finds all as it is.
+    // A second look changes nothing, and a new kubelet finds all as it is.
     fs::write(node.at(&pod, "kubernetes.io~empty-dir", "memory").join("kept"), "x").unwrap();
     let node = Node::start_in(&cluster, node.directory);
     node.prepare(&pod).await;

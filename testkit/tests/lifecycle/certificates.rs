@@ -1,4 +1,4 @@
-//! Requests for certificates, from asking to the certificate.
+//! CertificateSigningRequests, from the request to the certificate.
 
 use api::{Tree, base64, list, tree};
 use testkit::{Client, Cluster};

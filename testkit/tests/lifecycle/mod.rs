@@ -1,4 +1,4 @@
-//! What the controllers do with the end of things: owners and dependents, namespaces, nodes, certificates.
+//! Controllers that delete objects and react to lost nodes: owners and dependents, namespaces, nodes, certificates.
 
 mod certificates;
 mod garbage;

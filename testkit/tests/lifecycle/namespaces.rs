@@ -1,4 +1,4 @@
-//! The end of a namespace.
+//! The deletion of a namespace.
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster};

@@ -1,4 +1,4 @@
-//! Nodes that come, fall silent and are tainted, and what becomes of their pods.
+//! Nodes that register, become unreachable and are tainted, and their pods.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Tokens that are kept in secrets, and what is published for those who join.
+//! Tokens in Secrets, and the objects for machines that join.
 
 use api::{Tree, base64, tree};
 use testkit::Cluster;

@@ -1,4 +1,4 @@
-//! `kube-controller-manager` against a server of another process, as far as it can tell.
+//! `kube-controller-manager` against an API server over HTTPS.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What controllers are built on, against a real server: the same over HTTPS as in process.
+//! The client library against a real server, over HTTPS and in process.
 
 pub mod manager;
 

@@ -1,4 +1,4 @@
-//! Services and storage with their controllers at work, seen from the outside.
+//! Services and storage with their controllers, through the API.
 
 mod repair;
 mod storage;

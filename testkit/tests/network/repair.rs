@@ -1,4 +1,4 @@
-//! Addresses and ports of services that were spoiled, and what the server makes of them without any controllers.
+//! Damaged addresses and ports of Services, and their repair by the server without controllers.
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Storage};

@@ -1,5 +1,4 @@
-//! A machine joins: it finds the CA by its fingerprint, asks for a certificate by its token, and comes back
-//! by that.
+//! A machine joins: it finds the CA by its fingerprint, requests a certificate with its token, and reconnects with it.
 
 use api::{base64, tree};
 use client::Resource;

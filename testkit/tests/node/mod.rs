@@ -1,5 +1,5 @@
-//! The agent's own node, seen through the API: it acts as a node under the Node authorizer and NodeRestriction, so
-//! that a write which those refuse shows here. Its runtime is a socket without a server.
+//! The Node object of a kubelet, through the API. The kubelet acts as a node under the Node authorizer and
+//! NodeRestriction, so that a rejected write fails here. Its runtime is a socket without a server.
 
 mod join;
 mod serving;

@@ -1,5 +1,5 @@
-//! The certificate of an agent's port, signed by the cluster (`serverTLSBootstrap`): asked for when there is none, and
-//! again when the node has another address.
+//! The serving certificate of a kubelet, signed by the cluster (`serverTLSBootstrap`): requested at first, and again
+//! when the node has another address.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -74,7 +74,7 @@ async fn port_uses_the_certificate_signed_by_the_cluster() {
     assert!(is_for(dir.path(), &["10.0.0.1", "10.0.0.2"]));
     running.abort();
 
-    // The next agent takes up what is there, although it is for too few addresses by now.
+    // The next kubelet takes up what is there, although it is for too few addresses by now.
     let signed = shown.fingerprint();
     let (chain, key) = parts().expect("a pair");
     shown.replace(chain, key).expect("replaced");

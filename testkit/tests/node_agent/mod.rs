@@ -1,4 +1,4 @@
-//! From a client through the API server to a node's agent, and back: logs, commands, ports, and who may come in.
+//! From a client through the API server to a kubelet and back: logs, commands, ports, and authorization.
 
 mod stand_in;
 
@@ -35,7 +35,7 @@ const UID: &str = "11111111-2222-3333-4444-555555555555";
 const POD: &str = "/api/v1/namespaces/default/pods/p";
 const LINE: &str = "2026-01-02T03:04:05.000000001Z stdout F";
 
-/// A server, a node with its agent, and a pod that runs there.
+/// A server, a node with its kubelet, and a pod that runs there.
 struct Scene {
     cluster: Cluster,
     runtime: Arc<StandIn>,
@@ -94,7 +94,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-/// The pod as its agent sees it: with a status that is ahead of the server's.
+/// The pod as its kubelet sees it: with a status that is ahead of the server's.
 async fn make(client: &Client) -> Tree {
     super::service_account(client).await;
     let mut pod = super::pod("p");

@@ -1,4 +1,4 @@
-//! A runtime with one container, whose command is to give back what it gets, and the pod around it.
+//! A fake runtime with one container, whose command echoes its input, and the pod around it.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -176,7 +176,7 @@ impl cri::ImageService for StandIn {
     absent_streams! { stream_images(StreamImagesRequest) -> StreamImagesResponse }
 }
 
-/// What a node's agent would know of its pod.
+/// What a kubelet would know of its pod.
 pub struct Agent {
     pub runtime: Arc<StandIn>,
     pub pod: Tree,

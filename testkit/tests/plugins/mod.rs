@@ -1,4 +1,4 @@
-//! Admission plugins that flags turn on, each seen to do its work through the API.
+//! Admission plugins that are enabled by flags, through the API.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Schedulers that are killed between decision and binding, and answers that are lost.
+//! Schedulers that are killed between decision and binding, and lost responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

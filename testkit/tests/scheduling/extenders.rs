@@ -1,4 +1,4 @@
-//! Services outside that have a say in where pods go.
+//! Scheduler extenders.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Pods that have a node and wait for leave to be bound, by a plugin of these tests; and nodes that change
-//! meanwhile.
+//! Pods that wait for a Permit plugin of these tests, and nodes that change meanwhile.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Where pods go by what they and others ask for, and where their volumes are.
+//! Placement by selectors, taints, affinity, spreading and volumes.
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster};

@@ -1,4 +1,4 @@
-//! Pods that go so that others fit.
+//! Preemption.
 
 use super::*;
 

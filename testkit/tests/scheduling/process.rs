@@ -1,4 +1,4 @@
-//! `kube-scheduler` against a server of another process, as far as it can tell.
+//! `kube-scheduler` against an API server over HTTPS.
 
 use cluster::component::Running;
 use cluster::kube_scheduler;

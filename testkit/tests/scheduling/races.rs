@@ -1,4 +1,4 @@
-//! Many at once, and things that change under a decision.
+//! Races between many pods, and changes during a decision.
 
 use super::*;
 

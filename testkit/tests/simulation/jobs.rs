@@ -1,4 +1,4 @@
-//! Jobs while everything goes wrong: no completion is lost, none is counted twice.
+//! Jobs under faults: no completion is lost or counted twice.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,5 @@
-//! Hours in the life of a cluster, from seeds: with faults on the way to the server, controllers and a
-//! scheduler that are killed in the middle of their work, and nodes that are lost. Once nothing disturbs any
-//! more, everything must become as it was asked for.
+//! Hours of a cluster in simulated time, from seeds: faults of requests, killed controllers and schedulers, and lost
+//! nodes. Once the faults end, the cluster must reach its desired state.
 
 /// Twenty seeds of a scenario, or those that `TIPHYS_SEEDS` says, in four tests that can run beside each other.
 macro_rules! in_quarters {

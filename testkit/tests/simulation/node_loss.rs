@@ -1,5 +1,4 @@
-//! A machine is lost for long: its pods are given up and made elsewhere, and when it comes back nothing is
-//! there twice.
+//! A node is lost for long: its pods are evicted and replaced, and when it returns no pod runs twice.
 
 use std::time::Duration;
 

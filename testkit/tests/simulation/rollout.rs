@@ -1,4 +1,4 @@
-//! Deployments that are changed again and again while everything goes wrong.
+//! Deployments that are changed repeatedly under faults.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Admission webhooks against a server of the test's own, over TLS.
+//! Admission webhooks against a webhook server of the test, over TLS.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Workloads end to end: real objects through the API, the controllers at work, and a node that the test
-//! plays itself.
+//! Workloads end to end: objects through the API, real controllers, and a node that the test simulates.
 
 mod golden;
 

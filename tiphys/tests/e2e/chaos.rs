@@ -1,6 +1,5 @@
-//! The whole binary with fake nodes, killed without warning in the middle of its work, round after round,
-//! at moments that follow from a seed. After each start everything must become as it was asked for: no pod
-//! too many, no completion lost or counted twice.
+//! The whole binary with fake nodes, killed repeatedly at moments from a seed. After each start the cluster must reach
+//! its desired state: no pod too many, no completion lost or counted twice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

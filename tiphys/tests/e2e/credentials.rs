@@ -1,5 +1,4 @@
-//! Certificates and secrets of the real process: rotation while it runs, files that change, and a log
-//! that gives nothing away.
+//! Certificates and secrets of the real process: rotation while it runs, files that change, and a log without secrets.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,4 @@
-//! `kube-apiserver` on a real etcd, with certificates that others made.
+//! `kube-apiserver` on a real etcd, with certificates of another CA.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,4 @@
-//! The walls between the crates: what each must not know is not in its dependencies.
+//! Forbidden dependencies between crates.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `tiphys images`, and the demo image that it makes of itself. Needs root, to run what is in the image.
+//! `tiphys images`, and the demo image that is built from the binary. Needs root to run the image.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Every kubectl on the machine, and Debian's 1.20 always, through what people do with it.
+//! Every kubectl on the machine, and always Debian's 1.20, with common commands.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

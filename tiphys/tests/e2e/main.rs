@@ -1,5 +1,5 @@
-//! Tests of the real binary by real clients, each on a server of its own in a directory of its own. What a
-//! test needs and does not find makes it fail: `./test` installs all of it.
+//! Tests of the real binary with real clients, each with its own server and directory. A missing tool fails the test:
+//! `./test` installs all of them.
 
 mod agent;
 mod bench;

@@ -1,4 +1,4 @@
-//! Managers as processes of their own: a leader that is paused, and a server that is killed.
+//! Controller managers as separate processes: a leader that is paused, and a server that is killed.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

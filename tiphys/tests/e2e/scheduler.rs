@@ -1,5 +1,5 @@
-//! Schedulers as processes of their own, driven by the newest kubectl: two of them elect a leader, which is killed;
-//! one with a name of its own places its own pods.
+//! Schedulers as separate processes, with the newest kubectl: two elect a leader, which is killed; one with another
+//! name binds its own pods.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! The newest kubectl against the scheduler of a cluster with fake nodes: what people ask of it, what it says
-//! when it cannot, and `tiphys why`.
+//! The newest kubectl against the scheduler of a cluster with fake nodes: placement, reasons of pending pods, and
+//! `tiphys why`.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What the wire must do for clients of many kinds: compression and WebSocket.
+//! Compression and WebSocket for clients of many kinds.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! The newest kubectl on the machine against a cluster with fake nodes: what people do with workloads.
+//! The newest kubectl against a cluster with fake nodes: common commands for workloads.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Its calls about sandboxes and containers.
+//! The calls of the fake runtime for sandboxes and containers.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A runtime that only remembers: pods begin, run and end as it is asked, and what it was asked is told.
+//! A fake runtime that keeps pods in memory and records its calls.
 
 mod calls;
 

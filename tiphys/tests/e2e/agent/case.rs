@@ -1,4 +1,4 @@
-//! What a case has: a namespace, the real kubectl, and a quicker way to wait for what it has brought about.
+//! The environment of a case: a namespace, the real kubectl, and fast waits for conditions.
 
 use std::cell::RefCell;
 use std::fs;

@@ -1,4 +1,4 @@
-//! A cluster of one node in a network, mounts and processes of its own; on the embedded runtime or on containerd.
+//! A cluster of one node in its own namespaces, on the built-in runtime or on containerd.
 
 use std::fs;
 use std::os::fd::AsFd;

@@ -1,5 +1,5 @@
-//! Machines that join a cluster whose parts are processes of their own: `kubelet` with what kubeadm puts on it, and
-//! `agent` with the command that a token is printed with.
+//! Machines that join a cluster whose components are separate processes: `kubelet` with the flags of kubeadm, and
+//! `agent` with the command that is printed with a token.
 
 use std::fs;
 use std::process::{Command, Stdio};

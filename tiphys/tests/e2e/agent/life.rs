@@ -1,4 +1,4 @@
-//! How pods begin, go on and end: init containers, sidecars, hooks, restarts, deadlines, deletion.
+//! The life of pods: init containers, sidecars, hooks, restarts, deadlines, deletion.
 
 use std::time::Instant;
 

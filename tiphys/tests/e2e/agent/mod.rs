@@ -1,5 +1,5 @@
-//! What a user does, with the real kubectl, on a cluster of one node: on the embedded runtime, and the same on Debian's
-//! containerd. Each cluster is started once for all cases, each case has a namespace. Needs root.
+//! What users do with the real kubectl on a cluster of one node: on the built-in runtime, and on Debian's containerd.
+//! Each cluster is started once for all cases, and each case has a namespace. Needs root.
 
 mod case;
 pub mod cluster;

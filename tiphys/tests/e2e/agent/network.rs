@@ -1,4 +1,4 @@
-//! The pod's network, names and files about them.
+//! The network of a pod, its names and its files.
 
 use super::Do;
 use super::case::{Case, condition, container};

@@ -1,4 +1,4 @@
-//! The node itself: its object, what its port says, and a deployment on it.
+//! The node: its object, its port, and a Deployment on it.
 
 use super::Do;
 use super::case::{Case, condition};

@@ -1,4 +1,4 @@
-//! Cores and devices that are a pod's own. Needs two cores.
+//! Exclusive CPUs and devices of pods. Needs two CPUs.
 
 use std::fs;
 use std::path::Path;

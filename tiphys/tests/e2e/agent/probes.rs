@@ -1,4 +1,4 @@
-//! Probes that fail and recover, and what follows.
+//! Probes that fail and recover.
 
 use api::Tree;
 

@@ -1,4 +1,4 @@
-//! Images that cannot be had, and those that can with a password.
+//! Images that cannot be pulled, and images that need credentials.
 
 use std::path::Path;
 use std::process::Command;

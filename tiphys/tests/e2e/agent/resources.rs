@@ -1,4 +1,4 @@
-//! What pods may use: their cgroups, read back from the kernel, and resizing while they run.
+//! Resource limits of pods: their cgroups, read from the kernel, and in-place resizing.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What a container may do, and who it is.
+//! Security contexts: capabilities and users of containers.
 
 use super::Do;
 use super::case::{Case, container};

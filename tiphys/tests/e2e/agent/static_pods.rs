@@ -1,4 +1,4 @@
-//! The control plane as static pods of the binary's own image: the agent starts with no API server and brings it up.
+//! The control plane as static pods of the binary's own image: the kubelet starts without an API server.
 
 use std::fs;
 use std::path::Path;

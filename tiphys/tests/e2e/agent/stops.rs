@@ -1,4 +1,4 @@
-//! How `up` ends: its pods with it, or on purpose without it; and what is left of it on the machine, also after a kill.
+//! How `up` stops: with its pods, or without them on request; and what is left on the machine, also after a kill.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! Into containers and out of them: logs, exec, attach, port-forward, cp, debug. By every kubectl there is: the older
-//! ones speak SPDY, the newer ones WebSocket.
+//! Logs, exec, attach, port-forward, cp and debug, with every kubectl version: older ones use SPDY, newer ones
+//! WebSocket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The agent as a process of its own, and no API server for a while.
+//! The kubelet as a separate process, while the API server is unreachable.
 
 use std::fs;
 use std::time::{Duration, Instant};

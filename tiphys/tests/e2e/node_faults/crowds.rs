@@ -1,4 +1,4 @@
-//! More of everything than is reasonable.
+//! Unusually many pods and containers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Others that do not answer, or not in time: each holds up only who waits for it.
+//! Registries, hooks and sockets that hang: each blocks only the pods that wait for it.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

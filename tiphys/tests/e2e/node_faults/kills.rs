@@ -1,4 +1,4 @@
-//! The agent and the runtime killed without warning while pods come and go, at moments that follow from a seed.
+//! The kubelet and the runtime are killed while pods start and stop, at moments from a seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,5 @@
-//! What a node has to bear: its agent or its runtime killed at any moment, no API server, a full disk, a registry, a
-//! hook or a socket that hangs, more probes and more containers than is reasonable. Needs root. `TIPHYS_SEEDS` says how
-//! often what is random is tried.
+//! Faults of a node: a killed kubelet or runtime, no API server, a full disk, a registry, a hook or a socket that
+//! hangs, and unusually many probes and containers. Needs root. `TIPHYS_SEEDS` is the number of runs of random tests.
 
 mod api_gone;
 mod crowds;
@@ -19,7 +18,7 @@ use world::{PODS, Process, World};
 const UNDEFENDED: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
     evictionHard: {memory.available: 100Mi}\n";
 
-/// The agent as a process of its own beside `up --disable-agent`; `more` are further lines of its configuration.
+/// The kubelet as a process of its own beside `up --disable-agent`; `more` are further lines of its configuration.
 fn start_kubelet(world: &World, more: &str) -> Process {
     fs::create_dir_all(world.dir.path().join("data/kubelet")).expect("a directory");
     let config = format!(

@@ -1,4 +1,4 @@
-//! A node whose disk runs full, on a real runtime: who has to go, who stays, and that it recovers.
+//! A node whose disk runs full, on a real runtime: which pods are evicted, which stay, and recovery.
 
 use api::Tree;
 

@@ -1,4 +1,4 @@
-//! A machine that goes down: its pods end in their order, and what became of them is known when it is gone.
+//! Graceful node shutdown: pods stop in their order, and their status is reported before the machine is off.
 
 use std::fs;
 

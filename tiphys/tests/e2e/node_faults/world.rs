@@ -1,5 +1,5 @@
-//! A machine of its own to break things on: namespaces that outlive whatever is killed in them, processes of the binary
-//! that can be killed and started again, and a client.
+//! A separate environment to break: namespaces that survive kills, processes of the binary that can be killed and
+//! restarted, and a client.
 
 use std::cell::RefCell;
 use std::fs;
