@@ -52,9 +52,6 @@ pub enum Error {
     Store(#[from] store::Error),
     #[error("this machine cannot be a node: {0}")]
     Node(String),
-    /// The text names the flag with which a cluster runs without pods.
-    #[error("this machine cannot be a node: {0}")]
-    NodeNeedsRoot(String),
     #[error("failed to create the bootstrap objects: {0}")]
     Bootstrap(String),
     #[error("stopped: {0}")]
@@ -79,7 +76,8 @@ impl Error {
     /// Where a machine cannot run pods, a cluster can be without them.
     pub(crate) fn suggest_disable_agent(self) -> Error {
         match self {
-            Error::Node(why) => Error::Node(format!(
+            // Texts of the runtime and of cgroups may name the flag already.
+            Error::Node(why) if !why.contains("--disable-agent") => Error::Node(format!(
                 "{why}; with --disable-agent the cluster starts without running pods on this machine"
             )),
             other => other,

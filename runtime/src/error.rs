@@ -7,9 +7,6 @@ use std::io;
 pub enum Error {
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-    /// This user may not create mounts, which every pod needs.
-    #[error("opening this program's file (pods need root; tiphys up --disable-agent runs without): {source}")]
-    NeedsRoot { source: io::Error },
     #[error("{0}")]
     Refused(String),
     /// The requested object does not exist.

@@ -106,11 +106,7 @@ pub(crate) async fn open(choice: RuntimeChoice) -> Result<OpenRuntime> {
                 .map_err(|error| Error::Node(format!("failed to open the image store: {}", error.chain())))?;
             let state = options.state.clone();
             let service = Service::open(options, images).await;
-            let failed = |error: runtime::error::Error| match error {
-                error @ runtime::error::Error::NeedsRoot { .. } => Error::NodeNeedsRoot(error.to_string()),
-                error => Error::Node(error.to_string()),
-            };
-            let service = Arc::new(service.map_err(failed)?);
+            let service = Arc::new(service.map_err(|error| Error::Node(error.to_string()))?);
             let runtime = Runtime { service: service.clone(), images: service.clone() };
             Ok(OpenRuntime { runtime, builtin: Some((service, state)) })
         }
