@@ -44,18 +44,18 @@ fn in_namespace<F: Future<Output = ()> + 'static>(test: fn() -> F) {
 /// A client with a certificate of this user.
 fn client_of(cluster: &Cluster, user: &str, group: &str) -> client::Client {
     let pki = cluster.pki();
-    let authority = pki.read("ca").expect("a CA bundle").expect("a CA bundle");
+    let ca = pki.read("ca").expect("a CA bundle").expect("a CA bundle");
     let subject = Subject {
         file: user.replace(':', "-"),
-        authority: "ca",
+        ca: "ca",
         common_name: user.to_string(),
         organization: group.to_string(),
         names: Vec::new(),
         addresses: Vec::new(),
     };
-    let pair = pki.issue(&authority, &subject).expect("a certificate");
+    let pair = pki.issue(&ca, &subject).expect("a certificate");
     let port = cluster.address().port();
-    let https = client::https::Https::new("127.0.0.1", port, None, Arc::new(tls(&authority, Some(&pair))));
+    let https = client::https::Https::new("127.0.0.1", port, None, Arc::new(tls(&ca, Some(&pair))));
     client::Client::new(Arc::new(https.expect("a client")), "test")
 }
 
