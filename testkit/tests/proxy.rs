@@ -209,6 +209,11 @@ fn services_are_forwarded_confirmed_and_repaired() {
         proxy.stop().await;
         client.until("/api/v1/nodes/n1", |_, node| applied(node).is_none()).await;
         assert_eq!(ask(&vip).expect("a reply"), "one");
+        // `--cleanup` deletes them.
+        let configuration = Configuration { table: TABLE.to_string(), ..Configuration::default() };
+        runner::cleanup(&configuration).expect("cleanup");
+        assert!(!nft(&["list", "tables"]).contains(TABLE));
+        runner::cleanup(&configuration).expect("cleanup of nothing");
         // One that is told to clean up leaves nothing.
         let proxy = start_proxy(&cluster, |config| config.cleanup_on_stop = true).await;
         proxy.stop().await;

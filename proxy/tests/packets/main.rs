@@ -72,6 +72,11 @@ macro_rules! translating {
             }
 
             #[test]
+            fn many_services() {
+                Cluster::run($mode, suite::many_services);
+            }
+
+            #[test]
             fn local_interface() {
                 for mode in ["br0", "br"] {
                     let configure = |config: &mut Configuration| {

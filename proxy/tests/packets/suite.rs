@@ -154,7 +154,8 @@ pub fn affinity(cluster: &mut Cluster) {
     while client.servers("10.96.0.13:80", 1) == first {
         assert!(Instant::now() < deadline, "it never moves");
         // Longer than the timeout, which each attempt renews.
-        std::thread::park_timeout(Duration::from_millis(1100));
+        #[expect(clippy::disallowed_methods, reason = "no runtime runs in this test")]
+        std::thread::sleep(Duration::from_millis(1100));
     }
 }
 
@@ -386,4 +387,38 @@ pub fn two_proxies(cluster: &mut Cluster) {
     other.cleanup().expect("cleanup");
     assert_eq!(cluster.pods[2].servers("10.96.0.21:80", 5), ["pod-0"]);
     assert!(cluster.pods[2].is_dropped("10.97.0.21:80"));
+}
+
+/// Many Services in one transaction, and changes of a few of them.
+pub fn many_services(cluster: &mut Cluster) {
+    const COUNT: usize = 1000;
+    serve_all(cluster, 8080);
+    let address = |number: usize| format!("10.96.{}.{}", 10 + number / 200, number % 200 + 1);
+    // Each has another number of endpoints than its neighbours; only the pods among them exist.
+    let filler = |number: usize, at: usize| {
+        format!(r#"{{"addresses":["10.245.{}.{}"],"nodeName":"node-2"}}"#, number / 200, at + 1)
+    };
+    for number in 0..COUNT {
+        let vip = address(number);
+        cluster.service(
+            &format!("web-{number}"),
+            &format!(r#"{{"type":"ClusterIP","clusterIP":"{vip}","clusterIPs":["{vip}"],{TCP_80}}}"#),
+            "",
+        );
+        let endpoints: Vec<String> = (0..number % 10 + 1).map(|at| filler(number, at)).collect();
+        cluster.slice(&format!("web-{number}"), Family::V4, PORTS_8080, &endpoints);
+    }
+    assert_eq!(cluster.sync().ports, COUNT);
+    assert!(!cluster.proxier.check_rules().expect("checked"), "own changes are not reported");
+    for number in [0, 1, COUNT / 2, COUNT - 1] {
+        let pod = ready(&cluster.pods[number % 3], Family::V4, NODE);
+        cluster.slice(&format!("web-{number}"), Family::V4, PORTS_8080, &[pod]);
+        assert_eq!(cluster.sync().ports, 1);
+        assert_eq!(cluster.remote.servers(&format!("{}:80", address(number)), 5), [format!("pod-{}", number % 3)]);
+    }
+    for number in 0..COUNT {
+        cluster.delete_service(&format!("web-{number}"));
+    }
+    assert_eq!(cluster.sync().ports, COUNT);
+    assert!(cluster.remote.is_dropped(&format!("{}:80", address(0))));
 }
