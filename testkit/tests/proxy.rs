@@ -248,6 +248,34 @@ async fn serves_health_and_metrics(proxy: &Running) {
     }
 }
 
+/// iptables reports no changes: its rules are verified periodically.
+#[test]
+fn iptables_rules_are_repaired() {
+    in_namespace(|| async {
+        let cluster = start_cluster().await;
+        serve("10.9.9.1:8080", "one");
+        let service =
+            make(&cluster.client, SERVICES, r#"{"metadata":{"name":"web"},"spec":{"ports":[{"port":80}]}}"#).await;
+        let vip = format!("{}:80", service.str("spec.clusterIP"));
+        make(&cluster.client, SLICES, &slice("web-1", "web", &["10.9.9.1"])).await;
+        let change = |config: &mut Configuration| {
+            config.mode = Some(Mode::Iptables);
+            config.verify_period = Duration::from_secs(1);
+            config.cleanup_on_stop = true;
+        };
+        let proxy = start_proxy(&cluster, change).await;
+        assert_eq!(get(proxy.metrics_address.expect("bound"), "/proxyMode").await.1, "iptables");
+        assert_eq!(ask(&vip).expect("a reply"), "one");
+        let flushed = Command::new("iptables").args(["-t", "nat", "-F"]).status().expect("iptables is there");
+        assert!(flushed.success());
+        let took = until("rules are repaired", || ask(&vip).is_ok_and(|name| name == "one")).await;
+        assert!(took < Duration::from_secs(30), "{took:?}");
+        proxy.stop().await;
+        let left = Command::new("iptables-save").output().expect("iptables is there").stdout;
+        assert!(!String::from_utf8_lossy(&left).contains("TP-"), "rules are left behind");
+    });
+}
+
 #[test]
 fn health_check_node_ports_count_local_endpoints() {
     in_namespace(|| async {

@@ -124,6 +124,7 @@ pub async fn start(environment: Environment) -> Result<Running, StartError> {
     let confirm = confirm::Confirm::new(&shared, node_client.unwrap_or(client));
     let worker = sync::Worker {
         service_health: ServiceHealthServers::new(shared.health.clone(), &families),
+        verify_period: shared.config.verify_period,
         shared,
         informers,
         recorder,

@@ -31,6 +31,8 @@ pub(super) struct Worker {
     pub(super) recorder: Recorder,
     pub(super) confirm: Confirm,
     pub(super) synced: watch::Sender<bool>,
+    /// The time between verifications of rules, where the kernel does not report changes.
+    pub(super) verify_period: Duration,
 }
 
 /// Why the loop wakes.
@@ -89,11 +91,11 @@ impl Worker {
                 biased;
                 () = stop_requested(stopped) => Wake::Stop,
                 () = self.shared.pending.changed() => Wake::Changes,
-                () = rules_notice(notices, self.shared.config.verify_period) => Wake::Rules,
+                () = rules_notice(notices, self.verify_period) => Wake::Rules,
                 () = retry_after(pause) => Wake::Changes,
             };
             match wake {
-                Wake::Rules if !self.are_rules_changed().await => continue,
+                Wake::Rules if !self.verify_rules().await => continue,
                 Wake::Rules | Wake::Changes => {
                     let period = self.shared.config.min_sync_period(self.shared.mode);
                     let wait = period.saturating_sub(started.elapsed());
@@ -116,6 +118,15 @@ impl Worker {
         UdpSocket::from_std(std::net::UdpSocket::from(fd))
             .inspect_err(|error| tracing::error!(%error, "failed to watch for changes of rules"))
             .ok()
+    }
+
+    /// A verification that takes long, because there are many rules, is done less often.
+    async fn verify_rules(&mut self) -> bool {
+        const SHARE: u32 = 50;
+        let started = Instant::now();
+        let are_changed = self.are_rules_changed().await;
+        self.verify_period = self.shared.config.verify_period.max(started.elapsed() * SHARE);
+        are_changed
     }
 
     async fn are_rules_changed(&self) -> bool {

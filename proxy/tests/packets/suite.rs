@@ -287,7 +287,8 @@ pub fn repair(cluster: &mut Cluster) {
     assert!(!cluster.proxier.check_rules().expect("checked"), "own changes are not reported");
     shown("nft", &["add", "rule", "ip", "foreign", "docker", "counter"]);
     assert!(!cluster.proxier.check_rules().expect("checked"), "changes of other tables are not reported");
-    for damage in damages(cluster) {
+    let damages = damages(cluster);
+    for damage in damages.iter().map(|words| words.iter().map(String::as_str).collect::<Vec<&str>>()) {
         assert!(cluster.pods[2].tcp("10.96.0.18:80").is_ok(), "before {damage:?}");
         shown(damage[0], &damage[1..]);
         assert!(cluster.proxier.check_rules().expect("checked"), "{damage:?} is not noticed");
@@ -303,16 +304,23 @@ pub fn repair(cluster: &mut Cluster) {
     assert_eq!(cluster.pods[2].servers("10.96.0.18:80", 30), ["pod-0", "pod-1"]);
 }
 
-fn damages(cluster: &Cluster) -> Vec<Vec<&'static str>> {
-    match cluster.proxier.mode() {
-        Mode::Nftables | Mode::Userspace => vec![
-            vec!["nft", "delete", "table", "ip", TABLE],
-            vec!["nft", "flush", "chain", "ip", TABLE, "services"],
-            vec!["nft", "flush", "table", "ip", TABLE],
-            vec!["nft", "flush", "map", "ip", TABLE, "services"],
-        ],
-        Mode::Iptables => vec![vec!["iptables", "-t", "nat", "-F"], vec!["iptables", "-t", "filter", "-F"]],
+fn damages(cluster: &Cluster) -> Vec<Vec<String>> {
+    let words = |text: String| text.split(' ').map(str::to_string).collect();
+    let nft = |what: &str| words(format!("nft {what}").replace("TABLE", TABLE));
+    if cluster.proxier.mode() != Mode::Iptables {
+        let what = [
+            "delete table ip TABLE",
+            "flush chain ip TABLE services",
+            "flush table ip TABLE",
+            "flush map ip TABLE services",
+        ];
+        return what.map(nft).into();
     }
+    // A chain of one Service among them.
+    let chains = shown("iptables", &["-t", "nat", "-S"]);
+    let of_service = chains.lines().filter_map(|line| line.strip_prefix("-N ")).find(|chain| chain.contains("-SVC"));
+    let flush = format!("iptables -t nat -F {}", of_service.expect("a chain"));
+    vec![words("iptables -t nat -F".to_string()), words("iptables -t filter -F".to_string()), words(flush)]
 }
 
 pub fn single_stack_ipv6(cluster: &mut Cluster) {

@@ -102,11 +102,8 @@ impl Backend for Iptables {
                     return Ok(true);
                 }
             }
-            // The number of rules shows that some were deleted.
-            for ((table, chain), count) in state.frame.counts() {
-                if state.program.count_rules(table, &chain)? != Some(count) {
-                    return Ok(true);
-                }
+            if state.is_incomplete()? {
+                return Ok(true);
             }
         }
         Ok(false)
@@ -153,6 +150,19 @@ impl FamilyState {
         let mut text = self.frame.clone();
         self.ports.values().for_each(|port| text.extend(&port.own));
         text
+    }
+
+    /// Whether a chain has more or fewer rules than were applied.
+    fn is_incomplete(&self) -> Result<bool, Error> {
+        let expected = self.all().counts();
+        for table in program::TABLES {
+            let found = self.program.rule_counts(table)?;
+            let mut own = expected.iter().filter(|((of, _), _)| *of == table);
+            if own.any(|((_, chain), count)| found.get(chain) != Some(count)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Chains of an earlier proxy that are not needed any more.

@@ -1,5 +1,6 @@
 //! Calls iptables.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
@@ -83,18 +84,23 @@ impl Program {
 
     /// The chains of a table.
     pub(super) fn chains(&self, table: &str) -> Result<Vec<String>, Error> {
-        let output = self.run(&["-t", table, "-S"])?;
-        checked(self.command, &output)?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        Ok(text.lines().filter_map(|line| line.strip_prefix("-N ")).map(str::to_string).collect())
+        self.rule_counts(table).map(|counts| counts.into_keys().collect())
     }
 
-    /// The number of rules in a chain; None if it does not exist.
-    pub(super) fn count_rules(&self, table: &str, chain: &str) -> Result<Option<usize>, Error> {
-        let output = self.run(&["-t", table, "-S", chain])?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let count = text.lines().filter(|line| line.starts_with("-A ")).count();
-        Ok(output.status.success().then_some(count))
+    /// The numbers of rules of a table's own chains.
+    pub(super) fn rule_counts(&self, table: &str) -> Result<BTreeMap<String, usize>, Error> {
+        let output = self.run(&["-t", table, "-S"])?;
+        checked(self.command, &output)?;
+        let mut counts = BTreeMap::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let mut words = line.split(' ');
+            match (words.next(), words.next()) {
+                (Some("-N"), Some(chain)) => drop(counts.insert(chain.to_string(), 0)),
+                (Some("-A"), Some(chain)) => counts.get_mut(chain).into_iter().for_each(|count| *count += 1),
+                _ => {}
+            }
+        }
+        Ok(counts)
     }
 }
 

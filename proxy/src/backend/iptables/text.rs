@@ -43,9 +43,9 @@ impl TableText {
         TableText { chains: changed.map(|(key, rules)| (key.clone(), rules.clone())).collect() }
     }
 
+    /// The number of rules of each chain.
     pub(super) fn counts(&self) -> BTreeMap<(&'static str, String), usize> {
-        let shared = self.chains.iter().filter(|((_, name), _)| !is_of_port(name));
-        shared.map(|(key, rules)| (key.clone(), rules.len())).collect()
+        self.chains.iter().map(|(key, rules)| (key.clone(), rules.len())).collect()
     }
 
     /// A chain that is declared is emptied. Chains are deleted last, when no rule leads to them.
@@ -68,13 +68,6 @@ impl TableText {
         }
         text
     }
-}
-
-/// Chains of ports have a hash behind their kind.
-fn is_of_port(name: &str) -> bool {
-    ["SVC", "SVL", "EXT", "FW", "SEP"].iter().any(|kind| {
-        name.rsplit('-').next().and_then(|last| last.strip_prefix(kind)).is_some_and(|hash| hash.len() >= 12)
-    })
 }
 
 /// The rules of a port: in chains of its own, and in chains that all ports share.
