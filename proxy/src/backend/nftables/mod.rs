@@ -145,11 +145,11 @@ impl Backend for Nftables {
             clients.iter().for_each(|(set, elements)| batch.add_elements(set, elements));
             whole.append(batch);
         }
-        self.commit(whole, "replace the service proxy's tables")?;
-        // Notices of what was deleted before are about rules that no longer exist.
+        // Earlier changes of others are undone now; later ones must be noticed.
         self.monitor
             .read(&table)
             .map_err(|source| Error::Io { what: "read notices of nftables".to_string(), source })?;
+        self.commit(whole, "replace the service proxy's tables")?;
         Ok(())
     }
 
