@@ -344,7 +344,7 @@ fn run_agent(args: &node::join::Arguments) -> Result<()> {
     let _lock = node::join::lock(args)?;
     runtime()?.block_on(run_node(async {
         let (flags, options) = node::join::join(args).await?;
-        node::run(&flags, options).await.map_err(node::join::explained)
+        Box::pin(node::run(&flags, options)).await.map_err(node::join::explained)
     }))
 }
 

@@ -77,7 +77,9 @@ impl Running {
         self.tasks.iter().for_each(JoinHandle::abort);
         self.agent.stop().await;
         self.services.stop().await;
-        self.claim.map(Claim::keep_for_pods);
+        if let Some(claim) = self.claim {
+            claim.keep_for_pods();
+        }
     }
 
     /// Ends the kubelet and its pods, and removes what they left on the machine; the texts say what could not be
