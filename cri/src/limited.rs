@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_is_let_go_and_the_change_goes_on() {
+    async fn a_timed_out_change_continues_without_its_caller() {
         let (send, done) = tokio::sync::oneshot::channel();
         let change = async move {
             tokio::time::sleep(Duration::from_secs(10)).await;

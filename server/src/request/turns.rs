@@ -41,7 +41,7 @@ mod tests {
 
     /// The order of execution: a crowd of ten, and another request that arrives during the first turn.
     #[tokio::test]
-    async fn somebody_else_passes_a_waiting_crowd() {
+    async fn another_flow_passes_a_waiting_crowd() {
         let turns = Turns(Arc::new(Semaphore::new(1)));
         let ran = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
