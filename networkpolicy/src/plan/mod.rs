@@ -1,13 +1,14 @@
 //! Decides what the node's table contains, from policies, pods and namespaces. Pure.
 //!
-//! Every packet is judged by its connection: who opened it, who replies, and the port of replies. So a service's virtual
-//! address never matters, replies are judged like the packets that they reply to, and ICMP errors like the packets that
-//! they are about; and when a policy changes, both directions of a connection that is no longer allowed are cut at once.
+//! Every packet is judged by its connection: who opened it, who replies, and the port of replies. So a service's
+//! virtual address never matters, replies are judged like the packets that they reply to, and ICMP errors like the
+//! packets that they are about; and when a policy changes, both directions of a connection that is no longer allowed
+//! are cut at once.
 //!
-//! - Two base chains see all forwarded packets: `egress` judges who opened the connection, `ingress` who replies. What is
-//!   accepted by the first still passes the second.
-//! - A verdict map leads the address of an isolated pod of this node to the chain of its group: all policies that apply to
-//!   it, then `refuse`. Other packets cost two lookups.
+//! - Two base chains see all forwarded packets: `egress` judges who opened the connection, `ingress` who replies. What
+//!   is accepted by the first still passes the second.
+//! - A verdict map leads the address of an isolated pod of this node to the chain of its group: all policies that
+//!   apply to it, then `refuse`. Other packets cost two lookups.
 //! - A policy has a chain for each direction. The peers of a rule are sets of addresses.
 
 mod names;

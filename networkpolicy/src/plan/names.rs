@@ -28,8 +28,8 @@ pub(super) fn policy(of: Direction, policy: &Policy) -> String {
 pub(super) struct Groups(BTreeMap<String, Vec<String>>);
 
 impl Groups {
-    /// The name for a list of policies' chains, and whether it is new. Policies of one namespace select its pods only, so
-    /// the name has the namespace: no name that a tenant chooses leads to a group of another tenant.
+    /// The name for a list of policies' chains, and whether it is new. Policies of one namespace select its pods only,
+    /// so the name has the namespace: no name that a tenant chooses leads to a group of another tenant.
     pub(super) fn name(&mut self, of: Direction, namespace: &str, policies: &[String]) -> (String, bool) {
         let mut hash = stdx::fnv::fnv1a_64(policies.join("\n").into_bytes());
         loop {

@@ -84,8 +84,8 @@ pub enum PodError {
 pub struct Agent(Arc<Shared>);
 
 impl Agent {
-    /// Waits until the policies of a pod are in force, which has got its network and has no running container yet. A pod
-    /// must not be started if this fails. Pods in the network of the host are not reported.
+    /// Waits until the policies of a pod are in force, which has got its network and has no running container yet. A
+    /// pod must not be started if this fails. Pods in the network of the host are not reported.
     pub async fn pod_network_ready(&self, pod: PodInfo) -> Result<(), PodError> {
         let mut outcome = self.0.outcome.subscribe();
         let generation = self.0.report(pod);
@@ -136,8 +136,8 @@ impl Running {
     }
 }
 
-/// Starts network policies in the network namespace of the calling thread. Rules of an earlier start stay in force until
-/// the first lists are complete.
+/// Starts network policies in the network namespace of the calling thread. Rules of an earlier start stay in force
+/// until the first lists are complete.
 pub async fn start(environment: Environment) -> Result<Running, Error> {
     let Environment { client, table, node_name, cleanup_on_stop, metrics, clock } = environment;
     let kernel = Kernel::open(&table)?;

@@ -83,8 +83,8 @@ impl Worker {
         }
     }
 
-    /// Watches pods and namespaces while there are policies, and waits for their lists: with a part of them, connections
-    /// that are allowed would be cut.
+    /// Watches pods and namespaces while there are policies, and waits for their lists: with a part of them,
+    /// connections that are allowed would be cut.
     async fn wait_for_lists(&mut self) {
         loop {
             if self.shared.policies.lock().is_empty() {

@@ -1,5 +1,5 @@
-//! Watches of the API. Pods and Namespaces are watched only while there are policies: a cache of all pods costs memory on
-//! every node.
+//! Watches of the API. Pods and Namespaces are watched only while there are policies: a cache of all pods costs memory
+//! on every node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -93,8 +93,8 @@ impl<'a> SetChanges<'a> {
         }
     }
 
-    /// The elements that one state has and the other has not, or has with another value. The elements of maps are removed
-    /// although the map is too, since the chains that they refer to may be deleted before it.
+    /// The elements that one state has and the other has not, or has with another value. The elements of maps are
+    /// removed although the map is too, since the chains that they refer to may be deleted before it.
     fn elements(&self, applied: &'a Table, desired: &'a Table, which: Elements) -> Vec<Change<'a>> {
         let (these, others) = if which == Elements::Removed { (applied, desired) } else { (desired, applied) };
         let change = |(name, set): (&'a str, &'a Set)| {
