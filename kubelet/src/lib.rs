@@ -14,6 +14,7 @@ mod liveness;
 mod logs;
 mod metrics;
 pub mod model;
+pub mod network_gate;
 pub mod node;
 pub mod objects;
 pub mod pod;

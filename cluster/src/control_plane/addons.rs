@@ -111,7 +111,9 @@ fn node_services_role() -> Tree {
         "rules" => list![
             read("", &["services", "namespaces"]),
             read("discovery.k8s.io", &["endpointslices"]),
-            read("networking.k8s.io", &["servicecidrs"]),
+            // For network policies, as the agents of other pod networks have it.
+            read("", &["pods"]),
+            read("networking.k8s.io", &["servicecidrs", "networkpolicies"]),
             corefile,
         ],
     }

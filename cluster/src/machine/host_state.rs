@@ -32,6 +32,8 @@ pub(crate) struct HostState {
     pub addresses: Vec<IpAddr>,
     /// The nftables table of the service proxy; None without one.
     pub proxy_table: Option<String>,
+    /// The nftables table of network policies; None if they are not enforced.
+    pub policy_table: Option<String>,
 }
 
 impl HostState {
@@ -46,6 +48,7 @@ impl HostState {
             "table" => self.pod_network.as_ref().map(|names| names.table.clone()).unwrap_or_default(),
             "addresses" => self.addresses.iter().map(|ip| Tree::from(ip.to_string())).collect::<Vec<_>>(),
             "proxyTable" => self.proxy_table.clone().unwrap_or_default(),
+            "policyTable" => self.policy_table.clone().unwrap_or_default(),
         };
         write_private(&data_dir.join(FILE), &String::from_utf8_lossy(&api::json::encode(&object, None)))
     }
@@ -67,6 +70,7 @@ impl HostState {
             pod_network: pod_network(&object),
             addresses: object.list("addresses").iter().filter_map(|ip| ip.as_str()?.parse().ok()).collect(),
             proxy_table: Some(object.str("proxyTable")).filter(|name| !name.is_empty()).map(str::to_string),
+            policy_table: Some(object.str("policyTable")).filter(|name| !name.is_empty()).map(str::to_string),
         }))
     }
 
@@ -81,6 +85,9 @@ impl HostState {
         }
         if let Some(table) = &self.proxy_table {
             problems.extend(remove_proxy_rules(table));
+        }
+        if let Some(Err(error)) = self.policy_table.as_deref().map(networkpolicy::cleanup) {
+            problems.push(format!("failed to remove the rules of network policies: {error}"));
         }
         if let Some(names) = &self.pod_network
             && let Err(error) = network::cni::builtin::remove(names)
@@ -186,6 +193,7 @@ mod tests {
             pod_network: Some(Names::default()),
             addresses: vec!["10.42.255.254".parse().expect("an address")],
             proxy_table: Some("tiphys-proxy".to_string()),
+            policy_table: Some("tiphys-policy".to_string()),
         };
         for runtime_endpoint in [None, Some("/run/containerd.sock".into())] {
             let host_state = HostState { runtime_endpoint, ..host_state.clone() };

@@ -68,7 +68,7 @@ pub struct Arguments {
     /// half of its grace period
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     drain_by_proxies: bool,
-    /// Do not run a part of the node: the cluster DNS, or the service proxy; can be repeated
+    /// Do not run a part of the node; can be repeated
     #[arg(long, value_enum, value_delimiter = ',')]
     disable: Vec<Component>,
     /// A file with a KubeletConfiguration
@@ -118,6 +118,8 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     let services = services::Options {
         dns: if is_on(Component::Dns) { Dns::OfCluster } else { Dns::Disabled },
         proxy: is_on(Component::KubeProxy).then(Configuration::default),
+        // Named by the claimed network.
+        policy_table: is_on(Component::NetworkPolicy).then(String::new),
     };
     tracing::warn!("no routes between the pod CIDRs of nodes yet: pods of this node cannot reach pods of other nodes");
     let Settings { config, shown } = settings;

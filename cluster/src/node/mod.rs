@@ -106,7 +106,7 @@ fn claim_names(mut options: Options) -> Result<Options> {
         builtin.names = claim.network.names();
         options.claim = Some(claim);
     }
-    options.place_proxy();
+    options.name_tables();
     Ok(options)
 }
 

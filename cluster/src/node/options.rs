@@ -36,7 +36,7 @@ pub struct Arguments {
     /// half of its grace period
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     drain_by_proxies: bool,
-    /// Do not run a part of the node: the cluster DNS, or the service proxy; can be repeated
+    /// Do not run a part of the node; can be repeated
     #[arg(long, value_enum, value_delimiter = ',')]
     pub disable: Vec<Component>,
     /// A KubeletConfiguration for this machine's node
@@ -140,10 +140,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// Names the tables of the proxy, and how it recognises pods, by the claimed network.
-    pub fn place_proxy(&mut self) {
-        let Some(proxy) = &mut self.services.proxy else { return };
+    /// Names the tables of the proxy and of network policies, and how it recognises pods, by the claimed network.
+    pub fn name_tables(&mut self) {
         let names = self.claim.as_ref().map(|claim| claim.network.names()).unwrap_or_default();
+        if let Some(table) = &mut self.services.policy_table {
+            *table = services::policy_table(&names);
+        }
+        let Some(proxy) = &mut self.services.proxy else { return };
         let is_builtin = self.runtime.uses_builtin_network();
         let placed = services::proxy_configuration(&self.config.node_name, &names, is_builtin);
         (proxy.node_name, proxy.table, proxy.local_mode) = (placed.node_name, placed.table, placed.local_mode);
@@ -191,7 +194,7 @@ impl Options {
         let services = services_of(&claim, &arguments.disable, listen);
         let shown = Some(settings.shown);
         let mut options = Options { config, shown, runtime, is_shared: true, claim: Some(claim), services };
-        options.place_proxy();
+        options.name_tables();
         Ok(Some(options))
     }
 }
@@ -214,6 +217,7 @@ fn services_of(claim: &Claim, disabled: &[Component], listen: IpAddr) -> service
     services::Options {
         dns: dns.filter(|_| is_on(Component::Dns)).map_or(Dns::Disabled, Dns::At),
         proxy: is_on(Component::KubeProxy).then_some(proxy),
+        policy_table: is_on(Component::NetworkPolicy).then(String::new),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The cluster DNS and the service proxy of a node, which run in the process of its kubelet.
+//! The cluster DNS, the service proxy and the network policies of a node, which run in the process of its kubelet.
 //!
 //! Every node serves the address of the `kube-dns` Service itself: it is an address of the node's loopback device, and
 //! the label [`PROXY_NAME`] keeps service proxies from forwarding it. Queries of pods stay on their node, without
@@ -14,6 +14,7 @@ use ::proxy::runner;
 use api::{Tree, list, tree};
 use client::{Client, Metrics, Resource};
 use kubelet::Config;
+use kubelet::network_gate::{GateError, GateFuture, NetworkGate, OpenGate};
 use network::cni::builtin::Names;
 use stdx::clock::SystemClock;
 
@@ -37,6 +38,8 @@ pub enum Component {
     Dns,
     /// The service proxy
     KubeProxy,
+    /// The enforcement of network policies
+    NetworkPolicy,
 }
 
 /// The DNS of a node's pods.
@@ -56,12 +59,14 @@ pub struct Options {
     pub dns: Dns,
     /// None without a proxy.
     pub proxy: Option<Configuration>,
+    /// The nftables table of network policies; None if they are not enforced.
+    pub policy_table: Option<String>,
 }
 
 impl Options {
     /// Neither of them: for a kubelet whose administrator runs both.
     pub fn none() -> Options {
-        Options { dns: Dns::Disabled, proxy: None }
+        Options { dns: Dns::Disabled, proxy: None, policy_table: None }
     }
 }
 
@@ -71,6 +76,12 @@ pub fn proxy_table(names: &Names) -> String {
         Some(suffix) => format!("{}{suffix}", Configuration::default().table),
         None => Configuration::default().table,
     }
+}
+
+/// The name of the table of network policies: one for each cluster of a machine.
+pub fn policy_table(names: &Names) -> String {
+    let suffix = names.table.strip_prefix(&Names::default().table).unwrap_or_default();
+    format!("tiphys-policy{suffix}")
 }
 
 /// The proxy of a node whose pods are on the built-in network, or on another one if there is none.
@@ -149,6 +160,7 @@ fn is_served_by_nodes(service: &Tree) -> bool {
 pub struct Running {
     dns: Option<(::dns::Running, LoopbackAddress)>,
     proxy: Option<runner::Running>,
+    policies: Option<networkpolicy::Running>,
     /// The address that this node serves.
     pub dns_address: Option<IpAddr>,
 }
@@ -157,6 +169,10 @@ pub struct Running {
 pub async fn start(client: &Client, options: Options, config: &mut Config) -> Result<Running> {
     let proxy = match options.proxy {
         Some(configuration) => Some(start_proxy(client, configuration).await?),
+        None => None,
+    };
+    let policies = match options.policy_table {
+        Some(table) => Some(start_policies(client, table, &config.node_name).await?),
         None => None,
     };
     let (for_pods, served) = find_dns(client, options.dns).await?;
@@ -170,7 +186,7 @@ pub async fn start(client: &Client, options: Options, config: &mut Config) -> Re
         Some(address) => Some(start_dns(client, address, config).await?),
         None => None,
     };
-    Ok(Running { dns, proxy, dns_address: served })
+    Ok(Running { dns, proxy, policies, dns_address: served })
 }
 
 /// The DNS of the pods, and the address that this node serves.
@@ -202,6 +218,34 @@ async fn start_proxy(client: &Client, configuration: Configuration) -> Result<ru
     runner::start(environment).await.map_err(failed)
 }
 
+async fn start_policies(client: &Client, table: String, node: &str) -> Result<networkpolicy::Running> {
+    let environment = networkpolicy::Environment {
+        client: client.clone(),
+        table,
+        node_name: node.to_string(),
+        cleanup_on_stop: false,
+        metrics: Metrics::default(),
+        clock: Arc::new(SystemClock),
+    };
+    let hint = "`--disable network-policy` runs this node without network policies";
+    let failed = |error: networkpolicy::kernel::Error| Error::Node(format!("{}; {hint}", stdx::error::chain(&error)));
+    networkpolicy::start(environment).await.map_err(failed)
+}
+
+/// Lets the containers of a pod start when its network policies are in force.
+struct PolicyGate(networkpolicy::Agent);
+
+impl NetworkGate for PolicyGate {
+    fn pod_network_ready<'a>(&'a self, pod: &'a Tree, ips: Vec<IpAddr>) -> GateFuture<'a> {
+        let ready = self.0.pod_network_ready(networkpolicy::PodInfo::read(pod, ips));
+        Box::pin(async move { ready.await.map_err(|error| GateError(error.into())) })
+    }
+
+    fn pod_gone(&self, uid: &str) {
+        self.0.pod_gone(uid);
+    }
+}
+
 async fn start_dns(client: &Client, address: IpAddr, config: &Config) -> Result<(::dns::Running, LoopbackAddress)> {
     let hint = "`--disable dns` runs this node without a DNS server";
     let failed = |why: String| Error::Node(format!("failed to serve DNS at {address}: {why}; {hint}"));
@@ -230,7 +274,15 @@ fn dns_config(address: IpAddr, config: &Config) -> DnsConfig {
 }
 
 impl Running {
-    /// Stops both. The rules of the proxy stay, so that no connection of a pod that runs on is interrupted.
+    /// What the kubelet waits for before it starts the containers of a pod.
+    pub fn network_gate(&self) -> Arc<dyn NetworkGate> {
+        match &self.policies {
+            Some(policies) => Arc::new(PolicyGate(policies.agent())),
+            None => Arc::new(OpenGate),
+        }
+    }
+
+    /// Stops all of them. The rules stay, so that no connection of a pod that runs on is interrupted.
     pub async fn stop(self) {
         if let Some((dns, address)) = self.dns {
             dns.stop().await;
@@ -238,6 +290,9 @@ impl Running {
         }
         if let Some(proxy) = self.proxy {
             proxy.stop().await;
+        }
+        if let Some(policies) = self.policies {
+            policies.stop().await;
         }
     }
 }

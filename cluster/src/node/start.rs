@@ -105,6 +105,7 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
     };
     let mut config = options.config;
     let proxy_table = options.services.proxy.as_ref().map(|proxy| proxy.table.clone());
+    let policy_table = options.services.policy_table.clone();
     // Before the first pod, which may need both.
     let services = services::start(&client, options.services, &mut config).await?;
     let api_server = options.claim.as_ref().and_then(|claim| claim.network.api_server_address());
@@ -123,6 +124,7 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
             .map(|claim| claim.network.names()),
         addresses: api_server.into_iter().chain(services.dns_address).collect(),
         proxy_table,
+        policy_table,
     };
     for collision in options.claim.iter().flat_map(|claim| &claim.collisions) {
         tracing::warn!("{collision}; what is there cannot be reached from this machine or from its pods");
@@ -160,6 +162,7 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
         config: config.clone(),
         clock,
         metrics: metrics.clone(),
+        network_gate: services.network_gate(),
         seed,
     };
     let agent = kubelet::start(environment).await.map_err(|why| Error::Node(format!("{place}{why}")))?;

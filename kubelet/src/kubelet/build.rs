@@ -62,7 +62,7 @@ pub(crate) async fn context(
     informers: &Informers,
     handle: &WorkersHandle,
 ) -> Result<Arc<PodContext>, StartError> {
-    let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
+    let Environment { client, runtime, node, config, clock, metrics, network_gate, seed } = environment;
     let runtime = runtime.limited(config.runtime_request_timeout);
     create_directories(&config)?;
     let managers = Arc::new(Managers::open(config.clone(), Path::new("/"), clock.clone(), metrics.clone())?);
@@ -101,6 +101,7 @@ pub(crate) async fn context(
         node: view,
         features,
         runtime,
+        network_gate,
         machine: MachineMemory {
             bytes: machine.memory_bytes,
             rules: memory_rules(&config, &groups, machine.swap_bytes),

@@ -21,6 +21,7 @@ use crate::logs::rotation;
 use crate::metrics;
 use crate::model::pod;
 use crate::model::state::ListPods;
+use crate::network_gate::NetworkGate;
 use crate::node::Node;
 use crate::pod::context::PodContext;
 use crate::pod::plan::restart;
@@ -49,6 +50,8 @@ pub struct Environment {
     pub clock: Arc<dyn Clock>,
     /// Where metrics are recorded.
     pub metrics: Metrics,
+    /// Network policies of pods.
+    pub network_gate: Arc<dyn NetworkGate>,
     /// The seed of random pauses.
     pub seed: u64,
 }

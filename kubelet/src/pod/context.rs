@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::images::Images;
 use crate::metrics::Starts;
 use crate::model::resources::amount;
+use crate::network_gate::NetworkGate;
 use crate::node::NodeView;
 use crate::objects::Objects;
 use crate::resources::cgroups::Groups;
@@ -39,6 +40,7 @@ pub(crate) struct PodContext {
     pub(crate) node: NodeView,
     pub(crate) cache: Cache,
     pub(crate) runtime: Runtime,
+    pub(crate) network_gate: Arc<dyn NetworkGate>,
     pub(crate) features: RuntimeFeatures,
     pub(crate) machine: MachineMemory,
     pub(crate) statuses: Arc<Writer>,

@@ -81,6 +81,7 @@ impl Agent {
             config,
             clock,
             metrics: metrics.clone(),
+            network_gate: Arc::new(kubelet::network_gate::OpenGate),
             seed: 7,
         };
         let running = Some(kubelet::kubelet::start_on(environment, runtime.clone()).await.expect("a kubelet"));

@@ -123,7 +123,8 @@ pub async fn start_agent(
     });
     let of_node = tokio::spawn(node.clone().run());
     let (metrics, seed) = (Metrics::default(), 7);
-    let environment = kubelet::Environment { client, runtime, node, config, clock, metrics, seed };
+    let network_gate = Arc::new(kubelet::network_gate::OpenGate);
+    let environment = kubelet::Environment { client, runtime, node, config, clock, metrics, network_gate, seed };
     let running = kubelet::kubelet::start_on(environment, remembered.clone()).await.expect("a kubelet");
     simulation.until("the node is ready", MINUTE, async |simulation| simulation.ready_nodes() == 1).await;
     (running, of_node)

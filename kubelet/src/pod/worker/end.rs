@@ -316,8 +316,9 @@ async fn clean_up(context: &Arc<PodContext>, pod: &Tree, state: &PodState) -> Re
     for sandbox in &state.sandboxes {
         context.runtime.remove_sandbox(&sandbox.id).await?;
     }
-    context.groups.remove(pod).await?;
     let uid = pod::uid(pod);
+    context.network_gate.pod_gone(uid);
+    context.groups.remove(pod).await?;
     // No record is written into a directory that is being removed.
     context.resizes.forget(uid);
     // The pod's own directory is removed last: while it exists, the kubelet knows that it has to remove the rest.

@@ -36,6 +36,19 @@ pub(crate) async fn create(
     }
 }
 
+/// Waits until the network policies of the pod are in force. A pod in the network of the host has none.
+pub(crate) async fn pass_gate(context: &PodContext, pod: &Tree, addresses: &[String]) -> Result<()> {
+    if pod.bool("spec.hostNetwork") {
+        return Ok(());
+    }
+    let ips = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+    let passed = context.network_gate.pod_network_ready(pod, ips).await;
+    passed.map_err(|error| {
+        context.recorder.warning(pod, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {error}"));
+        Failure::Failed
+    })
+}
+
 fn failed(context: &PodContext, pod: &Tree, why: &str) -> Failure {
     let text = format!("Failed to create pod sandbox: rpc error: {why}");
     context.recorder.warning(pod, "FailedCreatePodSandBox", text);

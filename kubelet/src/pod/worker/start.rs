@@ -56,6 +56,7 @@ impl StartContext {
         let known = || inputs.state.sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default();
         let sandbox = sandbox.unwrap_or_else(known);
         let addresses = sandbox::addresses(context, pod, &sandbox, inputs.state).await?;
+        sandbox::pass_gate(context, pod, &addresses).await?;
         let config = sandbox::config(context, pod, worker, (0, inputs.mounted))?;
         let images = needs::volume_images(context, pod, inputs, &config).await?;
         Ok(StartContext { sandbox, config, addresses, images })

@@ -15,6 +15,7 @@ pub const CASES: &[(&str, Do)] = &[
     ("services without endpoints refuse", refused),
     ("external names and manual endpoints", external),
     ("the api server by its name", api_server),
+    ("network policies hold", policies),
 ];
 
 const REPLICAS: usize = 3;
@@ -204,4 +205,30 @@ fn api_server(case: &Case) {
         let said = case.exec("client", &ask);
         assert!(said.contains("APIGroupList"), "{host}: {said}");
     }
+}
+
+/// Through the service, whose address is judged by the real endpoint. Names are resolved and probes succeed all the time.
+fn policies(case: &Case) {
+    deploy(case);
+    case.kubectl(&["expose", "deployment", "web", "--port=80", "--target-port=http"]);
+    client(case, "friend");
+    client(case, "other");
+    let reaches = |client: &str| {
+        let said = case.exec(client, "/usr/bin/curl -sS --max-time 2 http://web/ || echo FAILED");
+        !said.contains("FAILED")
+    };
+    for client in ["friend", "other"] {
+        case.until(&format!("{client} reaches web"), || reaches(client), |reached| *reached);
+    }
+    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: friends}\nspec:\n  \
+                  podSelector: {matchLabels: {app: web}}\n  ingress:\n  - from: [{podSelector: {matchLabels: {app: friend}}}]\n    \
+                  ports: [{port: http}]\n";
+    let file = case.file("policy", policy);
+    case.kubectl(&["apply", "-f", &file]);
+    case.until("other is blocked", || reaches("other"), |reached| !*reached);
+    assert!(reaches("friend"), "the policy allows it");
+    let ready = case.kubectl(&["get", "deployment", "web", "-o", "jsonpath={.status.readyReplicas}"]);
+    assert_eq!(ready, "3", "the node's own probes reach its pods");
+    case.kubectl(&["delete", "networkpolicy", "friends"]);
+    case.until("other reaches web again", || reaches("other"), |reached| *reached);
 }
