@@ -7,12 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use http_client::protocol::Http2Options;
+use http_client::{Trust, tls};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -48,64 +46,16 @@ impl Tls {
     }
 
     fn new(identity: Option<&Identity>) -> Result<Tls> {
-        let connector = |protocol: &[u8]| -> Result<TlsConnector> {
-            let mut config = config(identity)?;
-            config.alpn_protocols = vec![protocol.to_vec()];
-            Ok(TlsConnector::from(Arc::new(config)))
-        };
-        Ok(Tls { http1: connector(b"http/1.1")?, http2: connector(b"h2")? })
+        let connector =
+            |protocol: &[u8]| -> Result<TlsConnector> { Ok(TlsConnector::from(Arc::new(config(identity, protocol)?))) };
+        Ok(Tls { http1: connector(tls::HTTP1)?, http2: connector(tls::HTTP2)? })
     }
 }
 
-fn config(identity: Option<&Identity>) -> Result<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(OwnChild(provider)));
-    let Some(identity) = identity else { return Ok(builder.with_no_client_auth()) };
-    let chain = CertificateDer::pem_slice_iter(&identity.certificate).collect::<std::result::Result<_, _>>()?;
-    Ok(builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(&identity.key)?)?)
-}
-
-/// The servers are children of this process on a port of this machine: whose certificate they show is no
-/// question here, and it is not measured.
-#[derive(Debug)]
-struct OwnChild(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for OwnChild {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+/// The servers are children of this process: their certificates are not verified.
+fn config(identity: Option<&Identity>, protocol: &[u8]) -> Result<ClientConfig> {
+    let identity = identity.map(|identity| http_client::Identity::pem(&identity.certificate, &identity.key));
+    Ok(tls::config(&Trust::Anybody, identity.transpose()?.as_ref(), &[protocol])?)
 }
 
 async fn handshake(address: SocketAddr, connector: &TlsConnector) -> Result<TlsStream<TcpStream>> {
@@ -242,12 +192,9 @@ pub(crate) struct Http2 {
 impl Http2 {
     /// With windows as Go's client has them.
     pub(crate) async fn open(address: SocketAddr, tls: &Tls) -> Result<Http2> {
-        let stream = TokioIo::new(handshake(address, &tls.http2).await?);
-        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
-        builder.initial_stream_window_size(4 << 20).initial_connection_window_size(1 << 30);
-        let (sender, connection) = builder.handshake(stream).await?;
-        tokio::spawn(connection);
-        Ok(Http2 { sender })
+        let stream = handshake(address, &tls.http2).await?;
+        let windows = Http2Options { stream_window: Some(4 << 20), connection_window: Some(1 << 30), keep_alive: None };
+        Ok(Http2 { sender: http_client::handshake_http2(stream, windows).await? })
     }
 
     /// The length of the body behind a path.

@@ -1,5 +1,6 @@
 //! A new connection: name resolution, TCP, TLS.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -32,21 +33,46 @@ impl Address {
     }
 }
 
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
+/// Why there is no connection. Its text is that of the cause; callers add the address in their own words.
+#[derive(Debug)]
 pub enum ConnectError {
     /// The host's name does not resolve.
-    #[error("{source}")]
     Lookup { host: String, source: io::Error },
     /// No address of the host accepts a connection; this was the last one.
-    #[error("{source}")]
     Dial { address: SocketAddr, source: io::Error },
     /// A certificate cannot have this name.
-    #[error("invalid server name {name:?}")]
     Name { name: String },
     /// The TLS handshake failed; [`ConnectError::rustls`] has the reason.
-    #[error("{0}")]
-    Tls(#[source] io::Error),
+    Tls(io::Error),
+}
+
+impl ConnectError {
+    fn cause(&self) -> Option<&io::Error> {
+        match self {
+            ConnectError::Lookup { source, .. } | ConnectError::Dial { source, .. } | ConnectError::Tls(source) => {
+                Some(source)
+            }
+            ConnectError::Name { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectError::Name { name } => write!(f, "invalid server name {name:?}"),
+            ConnectError::Lookup { source, .. } | ConnectError::Dial { source, .. } | ConnectError::Tls(source) => {
+                source.fmt(f)
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {
+    /// What follows the text, which is that of the cause.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(self.cause()?)
+    }
 }
 
 impl ConnectError {

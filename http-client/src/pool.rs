@@ -45,6 +45,8 @@ impl<B> Clone for Multiplexed<B> {
 pub struct Lease<B> {
     address: Address,
     connection: Connection<B>,
+    /// A request on a new connection does not wait: hyper sends it as soon as the connection's task runs.
+    is_new: bool,
     open: Arc<Mutex<Open<B>>>,
     max_idle: usize,
 }
@@ -58,11 +60,11 @@ enum Connection<B> {
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The connection was closed before; the request can be sent on another.
-    #[error("{0}")]
-    NotSent(#[source] hyper::Error),
+    #[error(transparent)]
+    NotSent(hyper::Error),
     /// The server may have received the request.
-    #[error("{0}")]
-    Sent(#[source] hyper::Error),
+    #[error(transparent)]
+    Sent(hyper::Error),
 }
 
 impl SendError {
@@ -93,19 +95,19 @@ impl<B> Pool<B> {
     /// [`SendError::NotSent`].
     pub fn take(&self, address: &Address) -> Option<Lease<B>> {
         let connection = self.open.lock().take(address)?;
-        Some(self.lease(address, connection))
+        Some(self.lease(address, connection, false))
     }
 
     /// A new HTTP/1.1 connection, which becomes idle after its first request.
     pub fn add_http1(&self, address: &Address, sender: http1::SendRequest<B>) -> Lease<B> {
-        self.lease(address, Connection::Http1(sender))
+        self.lease(address, Connection::Http1(sender), true)
     }
 
     /// A new HTTP/2 connection, which other requests share at once.
     pub fn add_http2(&self, address: &Address, sender: http2::SendRequest<B>) -> Lease<B> {
         let multiplexed = Multiplexed { sender, streams: Arc::new(()) };
         self.open.lock().multiplexed.push((address.clone(), multiplexed.clone()));
-        self.lease(address, Connection::Http2(multiplexed))
+        self.lease(address, Connection::Http2(multiplexed), true)
     }
 
     /// Forgets all connections; those in use finish their requests.
@@ -115,8 +117,8 @@ impl<B> Pool<B> {
         open.multiplexed.clear();
     }
 
-    fn lease(&self, address: &Address, connection: Connection<B>) -> Lease<B> {
-        Lease { address: address.clone(), connection, open: self.open.clone(), max_idle: self.max_idle }
+    fn lease(&self, address: &Address, connection: Connection<B>, is_new: bool) -> Lease<B> {
+        Lease { address: address.clone(), connection, is_new, open: self.open.clone(), max_idle: self.max_idle }
     }
 }
 
@@ -151,7 +153,9 @@ impl<B: SendBody + Unpin> Lease<B> {
 
     /// Sends a request. The connection returns to the pool at the end of the response's body.
     pub async fn send(mut self, request: Request<B>) -> Result<Response<PooledBody<B>>, SendError> {
-        self.ready().await?;
+        if !self.is_new {
+            self.ready().await?;
+        }
         match self.connection {
             Connection::Http1(mut sender) => {
                 let response = sender.send_request(request).await.map_err(SendError::new)?;

@@ -6,7 +6,6 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
@@ -148,21 +147,6 @@ where
 
 fn failed_to_send(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> RelayError {
     RelayError::Send(error.into())
-}
-
-/// Sends a request over a new connection, which may then be upgraded.
-pub async fn send<IO, B>(io: IO, request: Request<B>) -> hyper::Result<Response<Incoming>>
-where
-    IO: Connection,
-    B: hyper::body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
-{
-    let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "backend connection failed");
-        }
-    });
-    sender.send_request(request).await
 }
 
 fn onward(method: Method, place: PathAndQuery) -> Request<Full<Bytes>> {

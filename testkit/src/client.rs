@@ -9,13 +9,10 @@ use bytes::{Bytes, BytesMut};
 use cluster::pki::Pair;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
+use http_client::{Address, Identity, Stream, Trust};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use rustls::ClientConfig;
 
 /// How long any one thing may take before a test gives up.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -61,17 +58,19 @@ impl Client {
     /// A connection that stays open for several requests.
     pub async fn connect(&self) -> Connection {
         let stream = self.dial().await;
-        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).cloned();
-        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
-        tokio::spawn(connection);
-        Connection { sender, shown: shown.expect("the server has a certificate").to_vec() }
+        let shown = stream.server_certificate().expect("the server has a certificate").to_vec();
+        let sender = http_client::handshake_http1(stream).await.expect("HTTP");
+        Connection { sender, shown }
     }
 
     /// A connection on which nothing was said yet.
-    pub async fn dial(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
-        let stream = TcpStream::connect(self.address).await.expect("the server listens");
-        let name = ServerName::from(self.address.ip());
-        TlsConnector::from(self.tls.clone()).connect(name, stream).await.expect("TLS")
+    pub async fn dial(&self) -> Stream {
+        self.dial_with(&self.tls).await
+    }
+
+    async fn dial_with(&self, tls: &Arc<ClientConfig>) -> Stream {
+        let address = Address::new(true, &self.address.ip().to_string(), self.address.port());
+        http_client::connect(&address, tls).await.expect("the server listens")
     }
 
     /// A connection of HTTP/2, and what drives it.
@@ -79,11 +78,8 @@ impl Client {
         &self,
     ) -> (hyper::client::conn::http2::SendRequest<Full<Bytes>>, impl Future<Output = hyper::Result<()>> + Send + use<>)
     {
-        let mut tls = (*self.tls).clone();
-        tls.alpn_protocols = vec![b"h2".to_vec()];
-        let stream = TcpStream::connect(self.address).await.expect("the server listens");
-        let name = ServerName::from(self.address.ip());
-        let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("TLS");
+        let tls = Arc::new(http_client::tls::with_alpn(&self.tls, &[http_client::tls::HTTP2]));
+        let stream = self.dial_with(&tls).await;
         let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         builder.handshake(TokioIo::new(stream)).await.expect("HTTP/2")
     }
@@ -207,19 +203,10 @@ impl Connection {
 
 /// Trusts a CA, and shows a certificate where there is one.
 pub fn tls(ca: &Pair, user: Option<&Pair>) -> ClientConfig {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(ca.certificate.as_bytes()) {
-        roots.add(certificate.expect("a certificate")).expect("a CA bundle");
-    }
-    let builder = ClientConfig::builder_with_provider(server::tls::provider())
-        .with_safe_default_protocol_versions()
-        .expect("protocol versions")
-        .with_root_certificates(roots);
-    let Some(user) = user else { return builder.with_no_client_auth() };
-    let chain =
-        CertificateDer::pem_slice_iter(user.certificate.as_bytes()).map(|c| c.expect("a certificate")).collect();
-    let key = PrivateKeyDer::from_pem_slice(user.key.as_bytes()).expect("a key");
-    builder.with_client_auth_cert(chain, key).expect("a client certificate")
+    let trust = Trust::pem(ca.certificate.as_bytes()).expect("a CA bundle");
+    let identity = user.map(|user| Identity::pem(user.certificate.as_bytes(), user.key.as_bytes()));
+    let identity = identity.transpose().expect("a client certificate");
+    http_client::tls::config(&trust, identity.as_ref(), &[]).expect("a configuration")
 }
 
 /// A watch that is read event by event.

@@ -211,7 +211,7 @@ fn providers(rules: Vec<Rules>, known: &[Arc<Issuer>]) -> Result<Vec<Arc<Issuer>
 fn issuer(rules: Rules) -> Result<Issuer> {
     let bad = |why: String| refused(format!("the issuer {}: {why}", rules.url));
     let trust = match &rules.certificate_authority {
-        Some(pem) => Trust::pem(pem.as_bytes()).map_err(&bad)?,
+        Some(pem) => Trust::pem(pem.as_bytes()).map_err(|error| bad(error.to_string()))?,
         None => Trust::System,
     };
     let client = Client::new(&trust, None).map_err(|error| bad(error.to_string()))?;

@@ -246,7 +246,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let kept = kept(dir.path());
         let (send, mut taken) = tokio::sync::mpsc::unbounded_channel();
-        let tls = server::tls::any_server_config().expect("TLS");
+        let tls = http_client::tls::config(&http_client::Trust::Anybody, None, &[]).expect("TLS");
         let unreachable_api = client::https::Https::new("127.0.0.1", 1, None, Arc::new(tls)).expect("a client");
         let rotated = CertificateRotation {
             // It does not match the stored certificate and is due immediately.

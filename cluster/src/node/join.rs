@@ -15,7 +15,6 @@ use network::cni::builtin::Names;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use server::outbound::callout::Url;
-use server::tls;
 use stdx::backoff::Backoff;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -213,7 +212,7 @@ fn unverified_client(server: &str) -> Result<Client> {
     if !url.tls || !matches!(url.path.as_str(), "" | "/") {
         return Err(wrong(&"it must be https://HOST:PORT"));
     }
-    let tls = Arc::new(tls::any_server_config()?);
+    let tls = Arc::new(http_client::tls::config(&http_client::Trust::Anybody, None, &[])?);
     let https = Https::new(&url.host, url.port, None, tls).map_err(|why| wrong(&why))?;
     Ok(Client::new(Arc::new(https), super::NAME))
 }
@@ -249,7 +248,7 @@ fn trusted(info: &Tree, token: &str, wanted: &str) -> Result<Option<String>> {
 fn keyed(pem: &str) -> Option<Vec<(String, CertificateDer<'static>)>> {
     let with_hash = |certificate: CertificateDer<'static>| {
         let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
-        let hash = tls::fingerprint(&CertificateDer::from(parsed.public_key().raw));
+        let hash = http_client::tls::fingerprint(&CertificateDer::from(parsed.public_key().raw));
         Some((hash, certificate))
     };
     let all = CertificateDer::pem_slice_iter(pem.as_bytes()).map(|one| one.ok().and_then(with_hash));

@@ -77,7 +77,7 @@ impl ClusterPki {
         let pki = self.pki.clone();
         Arc::new(move || {
             let pair = pki.read(PROXY_CLIENT).map_err(|error| error.describe())?.unwrap_or_default();
-            Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes())
+            Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).map_err(|error| error.to_string())
         })
     }
 

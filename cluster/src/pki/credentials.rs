@@ -125,7 +125,7 @@ pub fn kubelets(credentials: &Credentials, preferred: &[String], timeout: Durati
 fn kubelet_access(credentials: &Credentials) -> Result<(Trust, Option<Identity>)> {
     let bad = |what: &str| {
         let path = PathBuf::from(what);
-        move |why: String| Error::Pem { path, source: why.into() }
+        move |why: http_client::PemError| Error::Pem { path, source: why.into() }
     };
     let ca = credentials.kubelet_ca.as_ref().map(|pem| Trust::pem(pem.as_bytes()));
     let trust = ca.transpose().map_err(bad("the CA bundle of kubelets"))?.unwrap_or(Trust::Anybody);

@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::ClientConfig;
+pub use rustls::Error;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs as crypto};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -53,7 +55,7 @@ pub enum PemError {
     Certificate(pem::Error),
     /// There is no key, or one of an unknown kind.
     #[error("the key cannot be read: {0}")]
-    Key(#[source] pem::Error),
+    Key(pem::Error),
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
@@ -95,12 +97,17 @@ pub fn provider() -> Arc<CryptoProvider> {
 /// The configuration of connections that offer these ALPN protocols.
 pub fn config(trust: &Trust, identity: Option<&Identity>, alpn: &[&[u8]]) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(ServerVerifier::new(trust)?));
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier(trust)?);
     let config = match identity {
         Some(identity) => builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())?,
         None => builder.with_no_client_auth(),
     };
     Ok(with_alpn(&config, alpn))
+}
+
+/// For a configuration with other versions or certificates.
+pub fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, rustls::Error> {
+    Ok(Arc::new(ServerVerifier::new(trust)?))
 }
 
 /// The same trust and certificate with other ALPN protocols.

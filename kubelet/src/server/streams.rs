@@ -12,7 +12,7 @@ use cri::{
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, StatusCode, Uri, header};
 use streaming::Timeouts;
-use streaming::relay::{self, RelayMode, Relayed, StreamRequest, is_upgrade, relay};
+use streaming::relay::{RelayMode, Relayed, StreamRequest, is_upgrade, relay};
 use streaming::remote_command::{Options, Verb};
 use tokio::net::TcpStream;
 
@@ -216,7 +216,7 @@ where
     let stream = stream.map_err(|_| DialError::Timeout(authority.clone()))?;
     let stream = stream.map_err(|source| DialError::Connect { authority, source })?;
     let _ = stream.set_nodelay(true);
-    Ok(relay::send(stream, onward).await?)
+    Ok(http_client::send_once(stream, onward).await?)
 }
 
 /// The address and path of a runtime's URL. It is on this machine, without TLS.

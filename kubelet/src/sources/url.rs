@@ -6,24 +6,15 @@ use std::time::Duration;
 
 use api::{Tree, json, yaml};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use http_body_util::Empty;
+use http_client::{ConnectError, Stream, Trust, body, connect::secure, dial, tls};
 use tokio::sync::watch;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 use super::{Found, MOST, manifest};
 use crate::config::Config;
 use crate::pod::worker::Workers;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The machine's CA bundle, where distributions have it.
-const CA_BUNDLES: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// The URL of static pods, and the headers of its requests.
 pub(crate) struct Source {
@@ -48,17 +39,15 @@ enum FetchError {
     #[error(transparent)]
     Request(#[from] http::Error),
     #[error(transparent)]
-    Io(#[from] std::io::Error),
-    #[error(transparent)]
-    ServerName(#[from] InvalidDnsNameError),
-    #[error("there is no file of authorities: {}", CA_BUNDLES.join(", "))]
+    Connect(#[from] ConnectError),
+    #[error("there is no CA bundle: {}", tls::SYSTEM_BUNDLES.join(", "))]
     NoCaBundle,
     #[error(transparent)]
-    Tls(#[from] tokio_rustls::rustls::Error),
+    TlsConfig(#[from] tls::Error),
     #[error(transparent)]
     Http(#[from] hyper::Error),
     #[error(transparent)]
-    Body(Box<dyn std::error::Error + Send + Sync>),
+    Body(#[from] body::BodyError<hyper::Error>),
     #[error("it answers {0}")]
     Status(http::StatusCode),
     #[error("it does not answer")]
@@ -103,47 +92,27 @@ impl Source {
             let (host, is_safe) = (self.uri.host().unwrap_or_default(), self.uri.scheme_str() == Some("https"));
             let host = host.trim_matches(['[', ']']);
             let port = self.uri.port_u16().unwrap_or(if is_safe { 443 } else { 80 });
-            let stream = TcpStream::connect((host, port)).await?;
+            let stream = dial(host, port).await?;
             if !is_safe {
-                return exchange(stream, self.request()?).await;
+                return exchange(Stream::Tcp(stream), self.request()?).await;
             }
-            let name = ServerName::try_from(host.to_string())?;
-            let stream = TlsConnector::from(Arc::new(tls_config()?)).connect(name, stream).await;
-            exchange(stream?, self.request()?).await
+            let tls = tls::config(&system_trust()?, None, &[])?;
+            exchange(secure(stream, host, &Arc::new(tls)).await?, self.request()?).await
         };
         tokio::time::timeout(PATIENCE, work).await.unwrap_or(Err(FetchError::Timeout))
     }
 }
 
-fn tls_config() -> Result<ClientConfig, FetchError> {
-    let mut roots = RootCertStore::empty();
-    let file = CA_BUNDLES.iter().find_map(|path| CertificateDer::pem_file_iter(path).ok());
-    let file = file.ok_or(FetchError::NoCaBundle)?;
-    roots.add_parsable_certificates(file.filter_map(Result::ok));
-    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions()?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+fn system_trust() -> Result<Trust, FetchError> {
+    tls::system_bundle().map(Trust::CaBundle).ok_or(FetchError::NoCaBundle)
 }
 
-async fn exchange<S>(stream: S, request: http::Request<Empty<Bytes>>) -> Result<Bytes, FetchError>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = shaken?;
-    let mut work = std::pin::pin!(async {
-        let answer = sender.send_request(request).await?;
-        if answer.status() != http::StatusCode::OK {
-            return Err(FetchError::Status(answer.status()));
-        }
-        let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(FetchError::Body)?;
-        Ok(body.to_bytes())
-    });
-    tokio::select! {
-        biased;
-        answer = &mut work => answer,
-        _ = connection => work.await,
+async fn exchange(stream: Stream, request: http::Request<Empty<Bytes>>) -> Result<Bytes, FetchError> {
+    let answer = http_client::send_once(stream, request).await?;
+    if answer.status() != http::StatusCode::OK {
+        return Err(FetchError::Status(answer.status()));
     }
+    Ok(body::read(answer.into_body(), MOST).await?)
 }
 
 /// A pod, or the pods of a list; an empty response has none.

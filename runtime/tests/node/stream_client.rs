@@ -22,14 +22,12 @@ pub async fn upgrade(url: &str, carrier: Carrier, protocols: &[&str]) -> Result<
     let (host, path) = rest.split_once('/').ok_or(format!("{url:?} has no path"))?;
     let socket = TcpStream::connect(host).await.map_err(|error| format!("{host}: {error}"))?;
     let failed = |error: hyper::Error| error.to_string();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.map_err(failed)?;
-    tokio::spawn(connection.with_upgrades());
     let method = if carrier == Carrier::Spdy { "POST" } else { "GET" };
     let request = Request::builder().method(method).uri(format!("/{path}")).header("host", host);
     let mut request = request.body(Empty::<Bytes>::new()).unwrap();
     request_upgrade(&mut request, carrier, protocols);
     let asked = request.headers().clone();
-    let response = sender.send_request(request).await.map_err(failed)?;
+    let response = http_client::send_once(socket, request).await.map_err(failed)?;
     let status = response.status().as_u16();
     let protocol = agreed(&asked, &response, carrier).map_err(|why| format!("{status}: {why}"))?;
     Ok((protocol, TokioIo::new(hyper::upgrade::on(response).await.map_err(failed)?)))

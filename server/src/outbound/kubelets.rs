@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 use api::Tree;
 use api::status::Status;
 use arc_swap::ArcSwap;
+use http_client::{Identity, Trust, tls};
 use rustls::ClientConfig;
 use stdx::sync::Mutex;
-
-use crate::outbound::callout::Identity;
-use crate::outbound::callout::trust::{self, Trust};
 
 /// The port of a kubelet whose node does not report one.
 const PORT: u16 = 10250;
@@ -49,8 +47,8 @@ impl Kubelets {
         timeout: Duration,
     ) -> Result<Kubelets, rustls::Error> {
         Ok(Kubelets {
-            tls: ArcSwap::from_pointee(trust::config(trust, identity)?),
-            unverified: ArcSwap::from_pointee(trust::config(&Trust::Anybody, identity)?),
+            tls: ArcSwap::from_pointee(tls::config(trust, identity, &[tls::HTTP1])?),
+            unverified: ArcSwap::from_pointee(tls::config(&Trust::Anybody, identity, &[tls::HTTP1])?),
             preferred,
             resolver: Resolver::default(),
             timeout,
@@ -59,8 +57,9 @@ impl Kubelets {
 
     /// Connections from here on show another certificate.
     pub fn exchange(&self, trust: &Trust, identity: Option<&Identity>) -> Result<(), rustls::Error> {
-        let (tls, unverified) = (trust::config(trust, identity)?, trust::config(&Trust::Anybody, identity)?);
-        self.tls.store(Arc::new(tls));
+        let verified = tls::config(trust, identity, &[tls::HTTP1])?;
+        let unverified = tls::config(&Trust::Anybody, identity, &[tls::HTTP1])?;
+        self.tls.store(Arc::new(verified));
         self.unverified.store(Arc::new(unverified));
         Ok(())
     }

@@ -6,22 +6,18 @@ pub mod client;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::aws_lc_rs::{ALL_CIPHER_SUITES, cipher_suite};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme, SupportedCipherSuite,
-    version,
+    DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme, SupportedCipherSuite, version,
 };
 
-/// The one provider of the whole process.
-pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
-}
+pub use http_client::tls::{fingerprint, provider};
 
 /// What the server shows to clients. The next handshake sees a replacement; open connections go on.
 #[derive(Debug)]
@@ -45,11 +41,6 @@ impl Serving {
     pub fn fingerprint(&self) -> String {
         self.0.load().cert.first().map(|leaf| fingerprint(leaf)).unwrap_or_default()
     }
-}
-
-/// The SHA-256 of a certificate as text.
-pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
-    crate::common::reload::hash(certificate)
 }
 
 fn certified(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<CertifiedKey, Error> {
@@ -135,55 +126,6 @@ fn cipher(name: &str) -> Result<SupportedCipherSuite, CipherError> {
         }
         _ => return Err(CipherError::Unknown(name.to_string())),
     })
-}
-
-/// For connections to pods, whose certificates have no known CA: any certificate is accepted, as upstream's proxy does.
-pub fn any_server_config() -> Result<ClientConfig, Error> {
-    Ok(ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(any_server())
-        .with_no_client_auth())
-}
-
-/// Takes any server that has the key of the certificate it shows.
-pub fn any_server() -> Arc<dyn ServerCertVerifier> {
-    Arc::new(AnyCertificate { provider: provider(), hints: Vec::new() })
-}
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[derive(Debug)]

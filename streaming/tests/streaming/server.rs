@@ -201,14 +201,12 @@ pub async fn upgrade(
     protocols: &[&str],
 ) -> (String, TokioIo<hyper::upgrade::Upgraded>) {
     let socket = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.unwrap();
-    tokio::spawn(connection.with_upgrades());
     let method = if carrier == Carrier::Spdy { "POST" } else { "GET" };
     let request = Request::builder().method(method).uri(path).header("host", "test");
     let mut request = request.body(Empty::<Bytes>::new()).unwrap();
     request_upgrade(&mut request, carrier, protocols);
     let asked = request.headers().clone();
-    let response = sender.send_request(request).await.unwrap();
+    let response = http_client::send_once(socket, request).await.unwrap();
     let protocol = agreed(&asked, &response, carrier).unwrap();
     (protocol, TokioIo::new(hyper::upgrade::on(response).await.unwrap()))
 }

@@ -139,7 +139,7 @@ impl Scene {
         request_upgrade(&mut request, carrier, protocols);
         let asked = request.headers().clone();
         let stream = self.cluster.client.dial().await;
-        let mut response = streaming::relay::send(stream, request).await.expect("an answer");
+        let mut response = http_client::send_once(stream, request).await.expect("an answer");
         match agreed(&asked, &response, carrier) {
             Ok(protocol) => Ok((TokioIo::new(hyper::upgrade::on(&mut response).await.expect("an upgrade")), protocol)),
             Err(_) => Err(text(response).await),
@@ -206,7 +206,7 @@ async fn logs_are_read_from_their_end_and_followed() {
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = format!("{POD}/log?follow=true&tailLines=0").parse().expect("a place");
     request.headers_mut().insert("host", http::HeaderValue::from_static("tiphys"));
-    let response = streaming::relay::send(client.dial().await, request).await.expect("an answer");
+    let response = http_client::send_once(client.dial().await, request).await.expect("an answer");
     let mut body = response.into_body();
     let mut file = std::fs::OpenOptions::new().append(true).open(&scene.runtime.log).expect("the log");
     write!(file, "{LINE} three\n{LINE} half").expect("a line");
@@ -338,7 +338,7 @@ async fn kubelet_authorizes_requests() {
     ] {
         let stream = tokio::net::TcpStream::connect(port.expect("a port")).await.expect("it listens");
         let request = Request::get(path).header("host", "n").body(Full::<Bytes>::default()).expect("a request");
-        assert_eq!(streaming::relay::send(stream, request).await.expect("an answer").status(), code, "{path}");
+        assert_eq!(http_client::send_once(stream, request).await.expect("an answer").status(), code, "{path}");
     }
 }
 
@@ -374,19 +374,16 @@ async fn kubelet_delegates_authentication_and_authorization() {
 
 /// Sends a request to a kubelet directly, without verifying its certificate.
 async fn asked(at: SocketAddr, user: Option<&pki::Pair>, token: Option<&str>, path: &str) -> (u16, String) {
-    let identity = user.map(|pair| {
-        server::outbound::callout::Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).expect("an identity")
-    });
-    let tls = server::outbound::callout::trust::config(&server::outbound::callout::Trust::Anybody, identity.as_ref())
-        .expect("TLS");
-    let stream = tokio::net::TcpStream::connect(at).await.expect("it listens");
-    let name = rustls::pki_types::ServerName::from(IpAddr::from([127, 0, 0, 1]));
-    let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("TLS");
+    let identity = user
+        .map(|pair| http_client::Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).expect("an identity"));
+    let tls = http_client::tls::config(&http_client::Trust::Anybody, identity.as_ref(), &[b"http/1.1"]).expect("TLS");
+    let address = http_client::Address::new(true, &at.ip().to_string(), at.port());
+    let stream = http_client::connect(&address, &Arc::new(tls)).await.expect("it listens");
     let mut request = Request::get(path).header("host", "n");
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
     }
     let request = request.body(Full::<Bytes>::default()).expect("a request");
-    let response = streaming::relay::send(stream, request).await.expect("an answer");
+    let response = http_client::send_once(stream, request).await.expect("an answer");
     (response.status().as_u16(), text(response).await)
 }

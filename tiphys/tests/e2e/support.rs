@@ -9,14 +9,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use http_client::protocol::Http2Options;
+use http_client::{Address, Identity, Stream, Trust};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tempfile::TempDir;
-use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_tiphys");
 
@@ -134,48 +131,31 @@ impl Server {
         Client::over(tls(&self.dir.path().join("data/pki"), address, b"http/1.1").await).await
     }
 
-    pub async fn tls(&self, alpn: &[u8]) -> TlsStream<TcpStream> {
+    pub async fn tls(&self, alpn: &[u8]) -> Stream {
         tls(&self.dir.path().join("data/pki"), SocketAddr::from(([127, 0, 0, 1], self.port)), alpn).await
     }
 
     pub async fn http2(&self) -> hyper::client::conn::http2::SendRequest<Full<Bytes>> {
         let stream = self.tls(b"h2").await;
-        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         // HTTP/2's own default, so that a stream which is not read stalls soon.
-        builder.initial_stream_window_size(65_535);
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("HTTP/2");
-        tokio::spawn(connection);
-        sender
+        let options = Http2Options { stream_window: Some(65_535), ..Http2Options::default() };
+        http_client::handshake_http2(stream, options).await.expect("HTTP/2")
     }
 }
 
-async fn tls(pki: &Path, address: SocketAddr, alpn: &[u8]) -> TlsStream<TcpStream> {
+async fn tls(pki: &Path, address: SocketAddr, alpn: &[u8]) -> Stream {
     tls_as(pki, Some("admin"), address, alpn).await
 }
 
 /// With the certificate of a name, or without any.
-async fn tls_as(pki: &Path, user: Option<&str>, address: SocketAddr, alpn: &[u8]) -> TlsStream<TcpStream> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut roots = rustls::RootCertStore::empty();
-    for ca in CertificateDer::pem_file_iter(pki.join("ca.crt")).expect("the CA bundle") {
-        roots.add(ca.expect("a certificate")).expect("a root");
-    }
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_root_certificates(roots);
-    let mut config = match user {
-        None => builder.with_no_client_auth(),
-        Some(user) => {
-            let chain = vec![CertificateDer::from_pem_file(pki.join(format!("{user}.crt"))).expect("the certificate")];
-            let key = PrivateKeyDer::from_pem_file(pki.join(format!("{user}.key"))).expect("the key");
-            builder.with_client_auth_cert(chain, key).expect("an identity")
-        }
-    };
-    config.alpn_protocols = vec![alpn.to_vec()];
-    let stream = TcpStream::connect(address).await.expect("the port is open");
-    let name = ServerName::try_from("localhost").expect("a name");
-    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("TLS")
+async fn tls_as(pki: &Path, user: Option<&str>, address: SocketAddr, alpn: &[u8]) -> Stream {
+    let read = |file: String| std::fs::read(pki.join(file)).expect("a file of the PKI");
+    let trust = Trust::pem(&read("ca.crt".to_string())).expect("a CA bundle");
+    let identity = user.map(|user| Identity::pem(&read(format!("{user}.crt")), &read(format!("{user}.key"))));
+    let identity = identity.transpose().expect("a client certificate");
+    let config = http_client::tls::config(&trust, identity.as_ref(), &[alpn]).expect("a configuration");
+    let to = Address { name: "localhost".to_string(), ..Address::new(true, &address.ip().to_string(), address.port()) };
+    http_client::connect(&to, &Arc::new(config)).await.expect("the port is open")
 }
 
 /// One HTTP/1.1 connection with the administrator's certificate.
@@ -195,11 +175,10 @@ impl Client {
         Client::over(tls_as(pki, None, SocketAddr::from(([127, 0, 0, 1], port)), b"http/1.1").await).await
     }
 
-    async fn over(stream: TlsStream<TcpStream>) -> Client {
-        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).cloned();
-        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
-        tokio::spawn(connection);
-        Client { sender, shown: shown.expect("the server has a certificate").to_vec() }
+    async fn over(stream: Stream) -> Client {
+        let shown = stream.server_certificate().expect("the server has a certificate").to_vec();
+        let sender = http_client::handshake_http1(stream).await.expect("HTTP");
+        Client { sender, shown }
     }
 
     pub async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {

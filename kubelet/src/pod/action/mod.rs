@@ -10,15 +10,9 @@ use std::time::Duration;
 
 use api::Tree;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use http_body_util::Empty;
+use http_client::{ConnectError, Stream, Trust, body, connect::secure, dial, tls};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use crate::runtime::Runtime;
 use http_target::HttpTarget;
@@ -49,9 +43,9 @@ enum ActionError {
     #[error("dial tcp {address}: {}", refused(.source))]
     Connect { address: String, source: std::io::Error },
     #[error(transparent)]
-    ServerName(#[from] rustls::pki_types::InvalidDnsNameError),
+    TlsConfig(#[from] tls::Error),
     #[error(transparent)]
-    Tls(std::io::Error),
+    Tls(ConnectError),
     #[error(transparent)]
     Request(#[from] http::Error),
     #[error(transparent)]
@@ -240,16 +234,20 @@ async fn fetch(place: &HttpTarget, get: &Tree, name: Option<&str>, agent: &str) 
     }
     let host = place.host().to_string();
     let port = place.port().ok_or_else(|| ActionError::Authority(place.authority.clone()))?;
-    let stream = TcpStream::connect((host.as_str(), port)).await;
-    let stream =
-        stream.map_err(|source| ActionError::Connect { address: format!("{}:{port}", bracketed(&host)), source })?;
+    let failed = |error: ConnectError| match error {
+        ConnectError::Lookup { source, .. } | ConnectError::Dial { source, .. } => {
+            ActionError::Connect { address: format!("{}:{port}", bracketed(&host)), source }
+        }
+        error => ActionError::Tls(error),
+    };
+    let stream = dial(&host, port).await.map_err(failed)?;
     let request = request(place, get, name, agent)?;
     if place.scheme == "http" {
-        return exchange(stream, request).await;
+        return exchange(Stream::Tcp(stream), request).await;
     }
-    let name = ServerName::try_from(host)?;
-    let stream = TlsConnector::from(Arc::new(trusting())).connect(name, stream).await;
-    exchange(stream.map_err(ActionError::Tls)?, request).await
+    // A probe checks whether the container responds, not its certificate.
+    let tls = tls::config(&Trust::Anybody, None, &[])?;
+    exchange(secure(stream, &host, &Arc::new(tls)).await.map_err(failed)?, request).await
 }
 
 /// The kubelet sends its own User-Agent and accepts every content type, unless the action overrides the headers. An
@@ -282,88 +280,12 @@ fn request(
     Ok(request.body(Empty::new())?)
 }
 
-async fn exchange<S>(stream: S, request: http::Request<Empty<Bytes>>) -> Result<Answer, ActionError>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = shaken?;
-    let work = async {
-        let answer = sender.send_request(request).await?;
-        let status = answer.status().as_u16();
-        let location = answer.headers().get(http::header::LOCATION);
-        let location = location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        // The body is read, so that the server can complete its response; a longer one is cut.
-        let body = start(answer.into_body()).await;
-        Ok(Answer { status, location, body: String::from_utf8_lossy(&body).into_owned() })
-    };
-    let mut work = std::pin::pin!(work);
-    tokio::select! {
-        biased;
-        answer = &mut work => answer,
-        // The server may have closed the connection, but its response was received.
-        _ = connection => work.await,
-    }
-}
-
-/// The beginning of a response's body.
-async fn start(mut body: hyper::body::Incoming) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while bytes.len() < MOST
-        && let Some(Ok(frame)) = body.frame().await
-    {
-        bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-    }
-    bytes.truncate(MOST);
-    bytes
-}
-
-/// Probes do not verify the server's identity.
-fn trusting() -> ClientConfig {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
-    match builder {
-        Ok(builder) => {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider))).with_no_client_auth()
-        }
-        Err(_) => ClientConfig::builder().with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth(),
-    }
-}
-
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+async fn exchange(stream: Stream, request: http::Request<Empty<Bytes>>) -> Result<Answer, ActionError> {
+    let answer = http_client::send_once(stream, request).await?;
+    let status = answer.status().as_u16();
+    let location = answer.headers().get(http::header::LOCATION);
+    let location = location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    // The body is read, so that the server can complete its response; a longer one is cut.
+    let body = body::read_start(answer.into_body(), MOST).await;
+    Ok(Answer { status, location, body: String::from_utf8_lossy(&body).into_owned() })
 }

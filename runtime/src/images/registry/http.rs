@@ -8,16 +8,11 @@ use bytes::Bytes;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
+use http_client::connect::secure;
+use http_client::pool::{Lease, PooledBody};
+use http_client::{Address, ConnectError, Stream, dial, handshake_http1};
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use stdx::sync::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 use super::proxy::{Proxies, Proxy, tunnel};
 
@@ -64,6 +59,11 @@ impl Target {
     /// The same host over plain HTTP.
     pub fn plain(&self) -> Target {
         Target { tls: false, ..self.clone() }
+    }
+
+    /// For name resolution and certificates: an IPv6 address has no brackets.
+    fn address(&self) -> Address {
+        Address::new(self.tls, self.host.trim_start_matches('[').trim_end_matches(']'), self.port)
     }
 }
 
@@ -113,11 +113,9 @@ impl Default for Timeouts {
 /// The maximum number of idle connections, enough for the concurrent downloads.
 const MAX_IDLE: usize = 8;
 
-type Idle = Arc<Mutex<Vec<(Target, SendRequest<Body>)>>>;
-
 /// The connections of one client. Never shared between credentials.
 pub(crate) struct Pool {
-    idle: Idle,
+    connections: http_client::Pool<Body>,
     timeouts: Timeouts,
     proxies: Proxies,
 }
@@ -126,16 +124,13 @@ pub(crate) struct Pool {
 pub(crate) struct Reply {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    body: Incoming,
-    /// Returned to the pool at the end of the body.
-    connection: Option<(Target, SendRequest<Body>)>,
-    idle: Idle,
+    body: PooledBody<Body>,
     idle_timeout: Duration,
 }
 
 impl Pool {
     pub(crate) fn new(timeouts: Timeouts, proxies: Proxies) -> Pool {
-        Pool { idle: Arc::default(), timeouts, proxies }
+        Pool { connections: http_client::Pool::new(MAX_IDLE), timeouts, proxies }
     }
 
     pub(crate) fn timeouts(&self) -> &Timeouts {
@@ -168,36 +163,26 @@ impl Pool {
             let value = HeaderValue::from_str(authorization).map_err(|error| HttpError::Broken(error.to_string()))?;
             request.headers_mut().insert(PROXY_AUTHORIZATION, value);
         }
-        let mut sender = self.connection(target, tls).await?;
-        let response = timeout(self.timeouts.idle, sender.send_request(request)).await;
+        let connection = self.connection(target, tls).await?;
+        let response = timeout(self.timeouts.idle, connection.send(request)).await;
         let response = response.map_err(|_| HttpError::Timeout(self.timeouts.idle.as_secs()))?;
         let (parts, body) = response.map_err(|error| HttpError::Broken(error.to_string()))?.into_parts();
-        Ok(Reply {
-            status: parts.status,
-            headers: parts.headers,
-            body,
-            connection: Some((target.clone(), sender)),
-            idle: self.idle.clone(),
-            idle_timeout: self.timeouts.idle,
-        })
+        Ok(Reply { status: parts.status, headers: parts.headers, body, idle_timeout: self.timeouts.idle })
     }
 
-    async fn connection(&self, target: &Target, tls: &Arc<ClientConfig>) -> Result<SendRequest<Body>, HttpError> {
-        while let Some(mut sender) = self.take_idle(target) {
-            if sender.ready().await.is_ok() {
-                return Ok(sender);
+    async fn connection(&self, target: &Target, tls: &Arc<ClientConfig>) -> Result<Lease<Body>, HttpError> {
+        let address = target.address();
+        while let Some(mut connection) = self.connections.take(&address) {
+            if connection.ready().await.is_ok() {
+                return Ok(connection);
             }
         }
         let limit = self.timeouts.connect;
-        let connected = timeout(limit, connect(target, tls, self.proxies.of(target))).await;
-        connected.map_err(|_| HttpError::Connect(format!("no connection within {} seconds", limit.as_secs())))?
-    }
-
-    fn take_idle(&self, target: &Target) -> Option<SendRequest<Body>> {
-        let mut idle = self.idle.lock();
-        idle.retain(|(_, sender)| !sender.is_closed());
-        let at = idle.iter().position(|(other, _)| other == target)?;
-        Some(idle.swap_remove(at).1)
+        let stream = timeout(limit, connect(target, tls, self.proxies.of(target))).await;
+        let stream =
+            stream.map_err(|_| HttpError::Connect(format!("no connection within {} seconds", limit.as_secs())));
+        let sender = handshake_http1(stream??).await.map_err(|error| HttpError::Broken(error.to_string()))?;
+        Ok(self.connections.add_http1(&address, sender))
     }
 }
 
@@ -205,54 +190,25 @@ pub(crate) fn whole(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed()
 }
 
-async fn connect(
-    target: &Target,
-    tls: &Arc<ClientConfig>,
-    proxy: Option<&Proxy>,
-) -> Result<SendRequest<Body>, HttpError> {
-    let mut stream = connect_tcp(proxy.map_or(target, |proxy| &proxy.target)).await?;
+async fn connect(target: &Target, tls: &Arc<ClientConfig>, proxy: Option<&Proxy>) -> Result<Stream, HttpError> {
+    let (address, first) = (target.address(), proxy.map_or(target, |proxy| &proxy.target).address());
+    let mut stream = dial(&first.host, first.port).await.map_err(connect_error)?;
     if !target.tls {
-        return http_handshake(stream).await;
+        return Ok(Stream::Tcp(stream));
     }
     if let Some(proxy) = proxy {
         tunnel(&mut stream, proxy, target).await?;
     }
-    let name = ServerName::try_from(bare(&target.host)).map_err(|error| HttpError::Tls(error.to_string()))?;
-    match TlsConnector::from(tls.clone()).connect(name, stream).await {
-        Ok(stream) => http_handshake(stream).await,
-        Err(error) => Err(tls_error(&error)),
+    secure(stream, &address.name, tls).await.map_err(connect_error)
+}
+
+fn connect_error(error: ConnectError) -> HttpError {
+    match (error.rustls(), &error) {
+        (Some(rustls::Error::InvalidMessage(_)), _) => HttpError::NotTls,
+        (Some(error), _) => HttpError::Tls(error.to_string()),
+        (None, ConnectError::Name { .. }) => HttpError::Tls(error.to_string()),
+        (None, _) => HttpError::Connect(error.to_string()),
     }
-}
-
-/// A host for name resolution and certificates: an IPv6 address without brackets.
-fn bare(host: &str) -> String {
-    host.trim_start_matches('[').trim_end_matches(']').to_owned()
-}
-
-async fn connect_tcp(target: &Target) -> Result<TcpStream, HttpError> {
-    let stream = TcpStream::connect((bare(&target.host), target.port)).await;
-    let stream = stream.map_err(|error| HttpError::Connect(error.to_string()))?;
-    let _ = stream.set_nodelay(true);
-    Ok(stream)
-}
-
-fn tls_error(error: &std::io::Error) -> HttpError {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::InvalidMessage(_)) => HttpError::NotTls,
-        Some(error) => HttpError::Tls(error.to_string()),
-        None => HttpError::Connect(error.to_string()),
-    }
-}
-
-async fn http_handshake<S>(stream: S) -> Result<SendRequest<Body>, HttpError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (sender, connection) =
-        handshake(TokioIo::new(stream)).await.map_err(|error| HttpError::Broken(error.to_string()))?;
-    // The task ends with the connection. Errors are reported by the sender and the body.
-    tokio::spawn(connection);
-    Ok(sender)
 }
 
 impl Reply {
@@ -265,10 +221,7 @@ impl Reply {
         loop {
             let frame = timeout(self.idle_timeout, self.body.frame()).await;
             match frame.map_err(|_| HttpError::Timeout(self.idle_timeout.as_secs()))? {
-                None => {
-                    self.return_to_pool();
-                    return Ok(None);
-                }
+                None => return Ok(None),
                 Some(Err(error)) => return Err(HttpError::Broken(error.to_string())),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
@@ -294,13 +247,5 @@ impl Reply {
     /// Reads a short remaining body, so that the connection can be reused.
     pub(crate) async fn discard(self) {
         let _ = self.bytes(64 << 10).await;
-    }
-
-    fn return_to_pool(&mut self) {
-        let Some(connection) = self.connection.take() else { return };
-        let mut idle = self.idle.lock();
-        if idle.len() < MAX_IDLE {
-            idle.push(connection);
-        }
     }
 }

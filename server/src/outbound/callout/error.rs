@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 
 use http::Method;
+use http_client::ConnectError;
+use http_client::body::BodyError;
 use rustls::CertificateError;
 
 use crate::outbound::endpoints::ServiceError;
@@ -19,16 +21,9 @@ pub struct Error {
 #[derive(Debug)]
 pub(crate) enum Failure {
     Deadline,
-    Dial {
-        address: String,
-        source: io::Error,
-    },
-    Lookup {
-        host: String,
-    },
-    Tls(io::Error),
+    Connect(ConnectError),
     Http(hyper::Error),
-    TooLarge(usize),
+    Body(BodyError<hyper::Error>),
     Header,
     TokenFile(String, io::Error),
     /// A service without a ready endpoint.
@@ -45,8 +40,9 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.failure {
-            Failure::Dial { source, .. } | Failure::Tls(source) | Failure::TokenFile(_, source) => Some(source),
-            Failure::Http(source) => Some(source),
+            Failure::Connect(source) => Some(source),
+            Failure::TokenFile(_, source) => Some(source),
+            Failure::Http(source) | Failure::Body(BodyError::Connection(source)) => Some(source),
             _ => None,
         }
     }
@@ -56,7 +52,9 @@ impl Failure {
     /// True if the connection closed before the response began.
     pub(crate) fn is_lost_connection(&self) -> bool {
         match self {
-            Failure::Http(error) => error.is_canceled() || error.is_closed() || error.is_incomplete_message(),
+            Failure::Http(error) | Failure::Body(BodyError::Connection(error)) => {
+                error.is_canceled() || error.is_closed() || error.is_incomplete_message()
+            }
             _ => false,
         }
     }
@@ -66,16 +64,27 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Deadline => f.write_str("context deadline exceeded"),
-            Failure::Dial { address, source } => write!(f, "dial tcp {address}: connect: {}", io_text(source)),
-            Failure::Lookup { host } => write!(f, "dial tcp: lookup {host}: no such host"),
-            Failure::Tls(error) => f.write_str(&tls_text(error)),
-            Failure::Http(error) if error.is_incomplete_message() => f.write_str("EOF"),
-            Failure::Http(error) => write!(f, "{error}"),
-            Failure::TooLarge(limit) => write!(f, "the response is larger than {limit} bytes"),
+            Failure::Connect(error) => f.write_str(&connect_text(error)),
+            Failure::Http(error) | Failure::Body(BodyError::Connection(error)) => http_text(error, f),
+            Failure::Body(error) => write!(f, "{error}"),
             Failure::Header => f.write_str("the URL or the credentials cannot be sent in a header"),
             Failure::TokenFile(path, error) => write!(f, "the token file {path} cannot be read: {error}"),
             Failure::Service(error) => write!(f, "{error}"),
         }
+    }
+}
+
+fn http_text(error: &hyper::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if error.is_incomplete_message() { f.write_str("EOF") } else { write!(f, "{error}") }
+}
+
+fn connect_text(error: &ConnectError) -> String {
+    match error {
+        ConnectError::Dial { address, source } => format!("dial tcp {address}: connect: {}", io_text(source)),
+        ConnectError::Lookup { host: name, .. } | ConnectError::Name { name } => {
+            format!("dial tcp: lookup {name}: no such host")
+        }
+        ConnectError::Tls(error) => tls_text(error),
     }
 }
 

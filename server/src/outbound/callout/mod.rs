@@ -2,32 +2,28 @@
 //! its trusted CAs and its credentials; it keeps connections for reuse. It follows no redirects, and it limits the size
 //! of a response.
 
-mod connect;
 mod error;
 pub mod kubeconfig;
 mod logins;
 mod service;
-pub mod trust;
 mod url;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::{HeaderName, HeaderValue, Method, Request, Response, header};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::SendRequest;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, header};
+use http_body_util::Full;
+use http_client::pool::{Lease, Pool};
+use http_client::{Address, body, tls};
+pub use http_client::{Identity, Trust};
 use rustls::ClientConfig;
-use stdx::sync::Mutex;
 
-use connect::Address;
 pub use error::Error;
 use error::Failure;
 pub(crate) use logins::{Login, Logins};
 pub(crate) use service::{Target, TargetError};
-pub use trust::{Identity, Trust};
 pub use url::Url;
 pub(crate) use url::UrlError;
 
@@ -55,12 +51,7 @@ pub struct Client {
     credentials: Credentials,
     /// The name that the other side's certificate must have, where it is not that of the URL.
     server_name: Option<String>,
-    idle: Mutex<Vec<Idle>>,
-}
-
-struct Idle {
-    address: Address,
-    sender: SendRequest<Full<Bytes>>,
+    pool: Pool<Full<Bytes>>,
 }
 
 /// A response with any code.
@@ -78,8 +69,8 @@ impl Answer {
 
 impl Client {
     pub fn new(trust: &Trust, identity: Option<&Identity>) -> Result<Client, rustls::Error> {
-        let tls = Arc::new(trust::config(trust, identity)?);
-        Ok(Client { tls, credentials: Credentials::None, server_name: None, idle: Mutex::default() })
+        let tls = Arc::new(tls::config(trust, identity, &[tls::HTTP1])?);
+        Ok(Client { tls, credentials: Credentials::None, server_name: None, pool: Pool::new(MAX_IDLE) })
     }
 
     pub fn with_credentials(self, credentials: Credentials) -> Client {
@@ -159,16 +150,17 @@ impl Client {
         (headers, body): (&[(HeaderName, HeaderValue)], Bytes),
     ) -> Result<Answer, Failure> {
         // A connection that has waited may have been closed meanwhile: then a fresh one is tried.
-        if let Some(sender) = self.take_idle(&address) {
+        if let Some(connection) = self.pool.take(&address) {
             let request = self.request(method, url, headers, body.clone())?;
-            match self.send(sender, request, &address).await {
+            match send(connection, request).await {
                 Err(failure) if failure.is_lost_connection() => {}
                 other => return other,
             }
         }
         let request = self.request(method, url, headers, body)?;
-        let sender = connect::connect(&address, &self.tls).await?;
-        self.send(sender, request, &address).await
+        let stream = http_client::connect(&address, &self.tls).await.map_err(Failure::Connect)?;
+        let sender = http_client::handshake_http1(stream).await.map_err(Failure::Http)?;
+        send(self.pool.add_http1(&address, sender), request).await
     }
 
     fn request(
@@ -213,46 +205,13 @@ impl Client {
             }
         })
     }
-
-    async fn send(
-        &self,
-        mut sender: SendRequest<Full<Bytes>>,
-        request: Request<Full<Bytes>>,
-        address: &Address,
-    ) -> Result<Answer, Failure> {
-        let response = sender.send_request(request).await.map_err(Failure::Http)?;
-        let answer = read(response).await?;
-        self.put_idle(Idle { address: address.clone(), sender });
-        Ok(answer)
-    }
-
-    fn take_idle(&self, address: &Address) -> Option<SendRequest<Full<Bytes>>> {
-        let mut idle = self.idle.lock();
-        idle.retain(|idle| !idle.sender.is_closed());
-        let at = idle.iter().position(|idle| idle.address == *address && idle.sender.is_ready())?;
-        Some(idle.swap_remove(at).sender)
-    }
-
-    fn put_idle(&self, connection: Idle) {
-        let mut idle = self.idle.lock();
-        if idle.len() < MAX_IDLE {
-            idle.push(connection);
-        }
-    }
 }
 
-async fn read(response: Response<Incoming>) -> Result<Answer, Failure> {
+async fn send(connection: Lease<Full<Bytes>>, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
+    let response = connection.send(request).await.map_err(|error| Failure::Http(error.into_inner()))?;
     let code = response.status().as_u16();
-    let mut body = response.into_body();
-    let mut all = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(Failure::Http)?.into_data() else { continue };
-        if all.len() + data.len() > MAX_ANSWER_BYTES {
-            return Err(Failure::TooLarge(MAX_ANSWER_BYTES));
-        }
-        all.extend_from_slice(&data);
-    }
-    Ok(Answer { code, body: all.freeze() })
+    let body = body::read(response.into_body(), MAX_ANSWER_BYTES).await;
+    Ok(Answer { code, body: body.map_err(Failure::Body)? })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stdx::sync::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

@@ -45,7 +45,7 @@ async fn find(registry: &Registry, node: &str, resource: &str, unverified: bool)
 /// For a server without kubelet flags.
 fn unverified_kubelets() -> Result<Kubelets, Status> {
     let preferred = PREFERRED.map(str::to_string).to_vec();
-    Kubelets::new(&crate::outbound::callout::trust::Trust::Anybody, None, preferred, TIMEOUT).map_err(Status::internal)
+    Kubelets::new(&http_client::Trust::Anybody, None, preferred, TIMEOUT).map_err(Status::internal)
 }
 
 /// Passes a container's log on.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http_client::protocol::Http2Options;
 use prost::Message;
 use stdx::sync::{Mutex, RwLock};
 use tokio::net::UnixStream;
@@ -244,9 +244,8 @@ impl Kms {
 async fn unary(socket: &Path, method: &str, message: Vec<u8>) -> Result<Bytes, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let stream = UnixStream::connect(socket).await.map_err(|error| text(&error))?;
-    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
-    let (mut sender, connection) = handshake.await.map_err(|error| text(&error))?;
-    tokio::spawn(connection);
+    let sender = http_client::handshake_http2(stream, Http2Options::default()).await;
+    let mut sender = sender.map_err(|error| text(&error))?;
     let request = Request::builder()
         .method(Method::POST)
         .uri(format!("http://localhost/v2.KeyManagementService/{method}"))

@@ -5,12 +5,9 @@ use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
+use http_client::{ConnectError, Stream};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 use super::links::{Encoding, Location, Page};
 use super::target::Target;
@@ -38,9 +35,6 @@ const CORS: &[&str] = &[
     "access-control-allow-methods",
     "access-control-allow-origin",
 ];
-
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection for T {}
 
 /// Sends the call to the target with this path; `prefix` is the part of the client's path that denotes the target.
 pub(crate) async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str) -> Result<Answer, Status> {
@@ -118,18 +112,19 @@ where
 {
     let stream = tokio::time::timeout(target.timeout, connect(target));
     let stream = stream.await.map_err(|_| format!("dial tcp {}: i/o timeout", target.authority()))??;
-    streaming::relay::send(stream, request).await.map_err(|error| error.to_string())
+    http_client::send_once(stream, request).await.map_err(|error| error.to_string())
 }
 
-async fn connect(target: &Target) -> Result<Box<dyn Connection>, String> {
-    let failed = |error: std::io::Error| format!("dial tcp {}: connect: {}", target.authority(), reason(&error));
-    let stream = TcpStream::connect((target.host.as_str(), target.port)).await.map_err(failed)?;
-    // Keys of a terminal go out one by one.
-    let _ = stream.set_nodelay(true);
-    let Some(config) = &target.tls else { return Ok(Box::new(stream)) };
-    let name = ServerName::try_from(target.host.clone()).map_err(|error| error.to_string())?;
-    let secured = TlsConnector::from(config.clone()).connect(name, stream).await;
-    Ok(Box::new(secured.map_err(|error| error.to_string())?))
+async fn connect(target: &Target) -> Result<Stream, String> {
+    let failed = |error: ConnectError| match error {
+        ConnectError::Lookup { source, .. } | ConnectError::Dial { source, .. } => {
+            format!("dial tcp {}: connect: {}", target.authority(), reason(&source))
+        }
+        error => error.to_string(),
+    };
+    let stream = http_client::dial(&target.host, target.port).await.map_err(failed)?;
+    let Some(config) = &target.tls else { return Ok(Stream::Tcp(stream)) };
+    http_client::connect::secure(stream, &target.host, config).await.map_err(failed)
 }
 
 /// In the words that clients know.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::Tree;
 use api::status::Status;
+use http_client::{Trust, tls};
 use rustls::ClientConfig;
 
 use crate::call::Call;
@@ -13,7 +14,6 @@ use crate::outbound::endpoints::{self, Endpoint};
 use crate::registry::Registry;
 use crate::registry::verbs;
 use crate::storage::resource::Resource;
-use crate::tls;
 
 #[derive(Clone)]
 pub(crate) struct Target {
@@ -31,7 +31,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 impl Target {
     /// One whose certificate has no known CA, if it has any.
     pub(crate) fn plain(is_tls: bool, address: SocketAddr) -> Result<Target, Status> {
-        let tls = is_tls.then(|| tls::any_server_config().map(Arc::new)).transpose().map_err(Status::internal)?;
+        // As upstream's proxy: certificates of pods are not verified.
+        let tls = is_tls.then(|| tls::config(&Trust::Anybody, None, &[]).map(Arc::new)).transpose();
+        let tls = tls.map_err(Status::internal)?;
         Ok(Target { host: address.ip().to_string(), port: address.port(), tls, timeout: CONNECT_TIMEOUT })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::TcpListener;
 
 use super::*;
