@@ -14,7 +14,7 @@ mod upgrade;
 pub mod websocket;
 
 pub use tunnel::tunnel;
-pub use upgrade::{Carrier, Refusal, UpgradeError, agreed, request_upgrade};
+pub use upgrade::{Carrier, Refusal, UpgradeError, accept_key, agreed, request_upgrade};
 
 use std::time::Duration;
 

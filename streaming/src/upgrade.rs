@@ -140,7 +140,8 @@ fn choose(asked: &[String], accepted: &'static [&'static str]) -> Option<&'stati
     asked.iter().find_map(|protocol| accepted.iter().find(|other| *other == protocol)).copied()
 }
 
-fn accept_key(key: &str) -> String {
+/// `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`.
+pub fn accept_key(key: &str) -> String {
     use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{GUID}").as_bytes()).as_ref())
 }

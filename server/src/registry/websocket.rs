@@ -1,13 +1,14 @@
-//! WebSocket as far as the server needs it: the handshake, and frames from the server to the client. Watches are sent
-//! as one message per event, logs as they come; the client's frames are read only to detect its end.
+//! Watches and logs over WebSocket. Watches are sent as one message per event, logs as they come; the client's frames
+//! are read only to reply to pings and to detect its end. Frames and handshake are those of the crate `streaming`.
 
 use api::base64;
 use api::status::Status;
-use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
+use streaming::accept_key;
+use streaming::websocket::{CLOSE_NORMAL, Decoder, Event, Opcode, Role, close_payload, encode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::call::{Answer, Content};
@@ -15,14 +16,6 @@ use crate::registry::verbs::watch::Watcher;
 use crate::request::body::{Body, Source};
 use crate::request::head::RequestHead;
 use crate::request::negotiate::Media;
-
-/// The GUID of RFC 6455.
-const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-const TEXT: u8 = 0x1;
-const BINARY: u8 = 0x2;
-const CLOSE: u8 = 0x8;
-const PING: u8 = 0x9;
-const PONG: u8 = 0xa;
 
 pub(crate) fn is_upgrade(head: &RequestHead, content: &Content) -> bool {
     let websocket = |value: &str| value.eq_ignore_ascii_case("websocket");
@@ -35,7 +28,7 @@ pub(crate) fn watch(head: &RequestHead, content: &mut Content, watcher: Watcher)
     let accept = accept_key(key);
     let binary = watcher.media() == Media::Protobuf;
     let upgrade = content.upgrade.take().ok_or_else(|| Status::bad_request("the connection cannot be upgraded"))?;
-    let framing = Framing::Events(if binary { BINARY } else { TEXT });
+    let framing = Framing::Events(if binary { Opcode::Binary } else { Opcode::Text });
     tokio::spawn(async move {
         match upgrade.await {
             Ok(upgraded) => send(TokioIo::new(upgraded), watcher, framing).await,
@@ -94,7 +87,7 @@ fn stream_protocol(asked: &str) -> Result<(&'static str, Framing), UnsupportedPr
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Framing {
     /// A chunk holds whole events: one message each, of this opcode.
-    Events(u8),
+    Events(Opcode),
     Binary,
     Base64,
 }
@@ -107,10 +100,12 @@ impl Framing {
         let mut out = BytesMut::with_capacity(chunk.len() + 64);
         match self {
             Framing::Events(opcode) => return messages(chunk, opcode),
-            Framing::Binary => chunk.chunks(MESSAGE_BYTES).for_each(|part| out.extend_from_slice(&frame(BINARY, part))),
-            Framing::Base64 => chunk.chunks(MESSAGE_BYTES).for_each(|part| {
-                out.extend_from_slice(&frame(TEXT, base64::encode(part).as_bytes()));
-            }),
+            Framing::Binary => chunk.chunks(MESSAGE_BYTES).for_each(|part| put(Opcode::Binary, part, &mut out)),
+            Framing::Base64 => {
+                chunk
+                    .chunks(MESSAGE_BYTES)
+                    .for_each(|part| put(Opcode::Text, base64::encode(part).as_bytes(), &mut out));
+            }
         }
         out.freeze()
     }
@@ -118,7 +113,7 @@ impl Framing {
 
 /// Begins with an empty message, which shows the client that the connection works.
 async fn greet(mut io: TokioIo<Upgraded>, source: impl Source, framing: Framing) {
-    let opcode = if framing == Framing::Base64 { TEXT } else { BINARY };
+    let opcode = if framing == Framing::Base64 { Opcode::Text } else { Opcode::Binary };
     if io.write_all(&frame(opcode, &[])).await.is_ok() && io.flush().await.is_ok() {
         send(io, source, framing).await;
     }
@@ -136,19 +131,14 @@ fn switching(accept: String) -> Answer {
     response
 }
 
-fn accept_key(key: &str) -> String {
-    base64::encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{GUID}").as_bytes()).as_ref())
-}
-
 async fn send(mut io: TokioIo<Upgraded>, mut source: impl Source, framing: Framing) {
-    let mut incoming = [0u8; 512];
+    let (mut decoder, mut incoming) = (Decoder::new(Role::Server), BytesMut::new());
     loop {
         let out = tokio::select! {
             biased;
-            read = io.read(&mut incoming) => match read_client_frame(&incoming[..read.unwrap_or(0)]) {
-                ClientFrame::Goodbye => break,
-                ClientFrame::Ping(payload) => Bytes::from(frame(PONG, &payload)),
-                ClientFrame::Nothing => continue,
+            read = io.read_buf(&mut incoming) => match replies(&mut decoder, &mut incoming) {
+                Some(replies) if read.is_ok_and(|read| read > 0) => replies,
+                _ => break,
             },
             chunk = source.next() => match chunk {
                 Some(chunk) => framing.messages(&chunk),
@@ -159,68 +149,50 @@ async fn send(mut io: TokioIo<Upgraded>, mut source: impl Source, framing: Frami
             return;
         }
     }
-    let _ = io.write_all(&frame(CLOSE, &1000u16.to_be_bytes())).await;
+    let _ = io.write_all(&frame(Opcode::Close, &close_payload(CLOSE_NORMAL, ""))).await;
     let _ = io.shutdown().await;
 }
 
-/// What a client of a watch can say.
-#[derive(Debug, PartialEq, Eq)]
-enum ClientFrame {
-    Goodbye,
-    Ping(Vec<u8>),
-    Nothing,
-}
-
-/// Reads a short control frame, which comes masked; nothing read is a goodbye too.
-fn read_client_frame(bytes: &[u8]) -> ClientFrame {
-    match bytes {
-        [] => ClientFrame::Goodbye,
-        [head, ..] if head & 0x0f == CLOSE => ClientFrame::Goodbye,
-        [head, length, a, b, c, d, payload @ ..] if head & 0x0f == PING => {
-            let mask = [a, b, c, d];
-            let length = usize::from(length & 0x7f).min(payload.len());
-            let unmasked = payload[..length].iter().enumerate().map(|(at, byte)| byte ^ mask[at % 4]);
-            ClientFrame::Ping(unmasked.collect())
+/// The replies to the client's pings; None if it closes the connection, or sends invalid frames.
+fn replies(decoder: &mut Decoder, incoming: &mut BytesMut) -> Option<Bytes> {
+    let mut out = BytesMut::new();
+    loop {
+        match decoder.decode(incoming) {
+            Ok(None) => return Some(out.freeze()),
+            Ok(Some(Event::Ping(payload))) => put(Opcode::Pong, &payload, &mut out),
+            Ok(Some(Event::Data { .. } | Event::Pong(_))) => {}
+            Ok(Some(Event::Close { .. })) | Err(_) => return None,
         }
-        _ => ClientFrame::Nothing,
     }
 }
 
 /// A chunk of a watch holds whole events: one message each.
-fn messages(chunk: &Bytes, opcode: u8) -> Bytes {
+fn messages(chunk: &Bytes, opcode: Opcode) -> Bytes {
     let mut out = BytesMut::with_capacity(chunk.len() + 64);
-    if opcode == TEXT {
+    if opcode == Opcode::Text {
         for line in chunk.split_inclusive(|byte| *byte == b'\n') {
-            out.extend_from_slice(&frame(opcode, line));
+            put(opcode, line, &mut out);
         }
         return out.freeze();
     }
     let mut rest = &chunk[..];
     while let Some((length, tail)) = rest.split_first_chunk::<4>() {
         let length = (u32::from_be_bytes(*length) as usize).min(tail.len());
-        out.extend_from_slice(&frame(opcode, &tail[..length]));
+        put(opcode, &tail[..length], &mut out);
         rest = &tail[length..];
     }
     out.freeze()
 }
 
 /// One unmasked frame, complete in itself.
-fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(payload.len() + 10);
-    out.push(0x80 | opcode);
-    match payload.len() {
-        length @ 0..=125 => out.push(length as u8),
-        length @ 126..=0xffff => {
-            out.push(126);
-            out.extend_from_slice(&(length as u16).to_be_bytes());
-        }
-        length => {
-            out.push(127);
-            out.extend_from_slice(&(length as u64).to_be_bytes());
-        }
-    }
-    out.extend_from_slice(payload);
-    out
+fn put(opcode: Opcode, payload: &[u8], out: &mut BytesMut) {
+    encode(opcode, &[payload], None, out);
+}
+
+fn frame(opcode: Opcode, payload: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(payload.len() + 10);
+    put(opcode, payload, &mut out);
+    out.freeze()
 }
 
 #[cfg(test)]
@@ -234,10 +206,12 @@ mod tests {
 
     #[test]
     fn control_frames_are_told_apart() {
-        assert_eq!(read_client_frame(&[]), ClientFrame::Goodbye);
-        assert_eq!(read_client_frame(&[0x88, 0x80, 0, 0, 0, 0]), ClientFrame::Goodbye);
-        assert_eq!(read_client_frame(&[0x89, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2]), ClientFrame::Ping(b"hi".to_vec()));
-        assert_eq!(read_client_frame(&[0x81, 0x80, 0, 0, 0, 0]), ClientFrame::Nothing);
+        let replies = |bytes: &[u8]| replies(&mut Decoder::new(Role::Server), &mut BytesMut::from(bytes));
+        assert_eq!(replies(&[0x88, 0x80, 0, 0, 0, 0]), None);
+        let ping = [0x89, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2];
+        assert_eq!(replies(&ping).as_deref(), Some(&b"\x8a\x02hi"[..]));
+        assert_eq!(replies(&ping[..5]).as_deref(), Some(&b""[..]), "the rest has not arrived");
+        assert_eq!(replies(&[0x81, 0x80, 0, 0, 0, 0]).as_deref(), Some(&b""[..]));
     }
 
     #[test]
@@ -253,10 +227,10 @@ mod tests {
 
     #[test]
     fn each_event_is_a_message() {
-        let sent = messages(&Bytes::from("{\"a\":1}\n{}\n"), TEXT);
+        let sent = messages(&Bytes::from("{\"a\":1}\n{}\n"), Opcode::Text);
         assert_eq!(&sent[..], b"\x81\x08{\"a\":1}\n\x81\x03{}\n");
-        assert_eq!(frame(BINARY, &[0; 300])[..4], [0x82, 126, 1, 44]);
+        assert_eq!(frame(Opcode::Binary, &[0; 300])[..4], [0x82, 126, 1, 44]);
         let two = Bytes::from(vec![0, 0, 0, 1, 7, 0, 0, 0, 2, 8, 9]);
-        assert_eq!(&messages(&two, BINARY)[..], [0x82, 1, 7, 0x82, 2, 8, 9]);
+        assert_eq!(&messages(&two, Opcode::Binary)[..], [0x82, 1, 7, 0x82, 2, 8, 9]);
     }
 }

@@ -250,7 +250,8 @@ pub fn encode(opcode: Opcode, parts: &[&[u8]], mask: Option<[u8; 4]>, out: &mut 
     apply(mask.unwrap_or_default(), 0, &mut out[start..]);
 }
 
-pub(crate) fn close_payload(code: u16, reason: &str) -> Vec<u8> {
+/// The payload of a close frame; a long reason is cut.
+pub fn close_payload(code: u16, reason: &str) -> Vec<u8> {
     let mut end = reason.len().min(MAX_CONTROL - 2);
     while !reason.is_char_boundary(end) {
         end -= 1;

@@ -11,10 +11,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Mutex;
 
 pub(crate) use bytes::byte_stream;
-use frame::close_payload;
+pub use frame::close_payload;
 pub use frame::{Decoder, Event, Kind, Opcode, Role, encode};
 
-pub(crate) const CLOSE_NORMAL: u16 = 1000;
+/// The code of a close without an error.
+pub const CLOSE_NORMAL: u16 = 1000;
 pub(crate) const CLOSE_PROTOCOL_ERROR: u16 = 1002;
 
 /// The reading half; it answers pings through the sender.
