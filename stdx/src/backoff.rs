@@ -35,6 +35,11 @@ pub fn pause_after(failures: u32, first: Duration, longest: Duration) -> Duratio
     first.saturating_mul(factor).min(longest)
 }
 
+/// The pause that follows `previous`: for tables that keep the last pause of each key.
+pub fn pause_following(previous: Option<Duration>, first: Duration, longest: Duration) -> Duration {
+    previous.map_or(first, |previous| previous.saturating_mul(2)).min(longest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +54,13 @@ mod tests {
         assert_eq!(millis, [200, 400, 800, 1000, 1000]);
         backoff.reset();
         assert_eq!(backoff.next_pause(), FIRST);
+    }
+
+    #[test]
+    fn follows_the_previous_pause() {
+        let millis =
+            |previous: Option<u64>| pause_following(previous.map(Duration::from_millis), FIRST, LONGEST).as_millis();
+        assert_eq!([None, Some(200), Some(400), Some(800), Some(u64::MAX)].map(millis), [200, 400, 800, 1000, 1000]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::time::Timestamp;
+use stdx::backoff::pause_following;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(15 * 60);
@@ -15,13 +16,13 @@ impl Backoff {
     /// None if a replacement may be created now, which is recorded; otherwise the remaining backoff.
     pub(super) fn wait(&mut self, key: &str, now: Timestamp) -> Option<Duration> {
         self.forget(now);
-        let (since, pause) = self.0.get(key).copied().unwrap_or_default();
-        let is_known = self.0.contains_key(key);
-        let elapsed = elapsed(since, now);
-        if is_known && elapsed < pause {
-            return Some(pause - elapsed);
+        let known = self.0.get(key).copied();
+        if let Some(left) = known.and_then(|(since, pause)| pause.checked_sub(elapsed(since, now)))
+            && !left.is_zero()
+        {
+            return Some(left);
         }
-        let pause = if is_known { (pause * 2).min(LONGEST) } else { FIRST };
+        let pause = pause_following(known.map(|(_, pause)| pause), FIRST, LONGEST);
         self.0.insert(key.to_string(), (now, pause));
         None
     }

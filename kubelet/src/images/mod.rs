@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use api::{Tree, time};
 use client::Recorder;
-use stdx::backoff::Backoff;
+use stdx::backoff::{Backoff, pause_following};
 use stdx::clock::Clock;
 use stdx::sync::Mutex;
 use stdx::token_bucket::TokenBucket;
@@ -301,7 +301,8 @@ impl Images {
         self.recorder.warning(&subject, "Failed", format!("Failed to pull image {name:?}: {why}"));
         let problem = judged(name, why);
         let mut pauses = self.pauses();
-        let length = pauses.get(&key).map_or(FIRST_PAUSE, |pause| (pause.length * 2).min(LONGEST_PAUSE));
+        let previous = pauses.get(&key).map(|pause| pause.length);
+        let length = pause_following(previous, FIRST_PAUSE, LONGEST_PAUSE);
         let until = self.now() + i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
         pauses.insert(key, Pause { length, until, why: format!("{}: {}", problem.reason, problem.message) });
         problem

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Note;
+use stdx::backoff::Backoff;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -104,11 +105,12 @@ fn check(shared: &Shared, placement: &Placement) -> Result<(), BindError> {
 
 /// Whether a pod is on its node, whatever the response to its binding was.
 async fn is_bound(shared: &Shared, pod: &Pod) -> bool {
-    for check_number in 0..CHECKS {
+    let mut backoff = Backoff::new(FIRST_PAUSE, Duration::MAX);
+    for _ in 0..CHECKS {
         match shared.handle.client.get(PODS, &pod.namespace, &pod.name).await {
             Ok(now) => return now.str("metadata.uid") == pod.uid && now.str("spec.nodeName") == pod.node_name,
             Err(error) if error.is_not_found() => return false,
-            Err(_) => tokio::time::sleep(FIRST_PAUSE * 2u32.pow(check_number)).await,
+            Err(_) => tokio::time::sleep(backoff.next_pause()).await,
         }
     }
     false

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use stdx::backoff::pause_following;
+
 use super::RestartBackoff;
 use crate::clock::{lasts, nanos};
 
@@ -37,8 +39,8 @@ impl Backoffs {
 
     /// It is started again: the next pause is longer.
     pub(crate) fn started_again(&mut self, name: &str, ended_at: i64, now: i64) {
-        let first = FIRST.min(self.longest);
-        let length = self.current(name, ended_at).map_or(first, |pause| (pause.length * 2).min(self.longest));
+        let previous = self.current(name, ended_at).map(|pause| pause.length);
+        let length = pause_following(previous, FIRST, self.longest);
         self.pauses.insert(name.to_string(), Pause { length, since: now });
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ::http::StatusCode;
 use ::http::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderValue, RANGE, RETRY_AFTER};
 use bytes::Bytes;
+use stdx::backoff::pause_after;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -68,7 +69,7 @@ async fn from(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink) -> Resu
             return Err(error);
         }
         tracing::debug!(blob = %what.blob.digest, at = sink.offset, error = error.chain(), "download failed, retrying");
-        let default_delay = what.client.pool.timeouts().retry * 2_u32.pow(failures);
+        let default_delay = pause_after(failures + 1, what.client.pool.timeouts().retry, MAX_RETRY_DELAY);
         tokio::time::sleep(requested_delay.unwrap_or(default_delay).min(MAX_RETRY_DELAY)).await;
     }
 }

@@ -15,11 +15,13 @@ mod token;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use ::http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use ::http::{Method, StatusCode};
 use rustls::ClientConfig;
 use serde::Deserialize;
+use stdx::backoff::Backoff;
 use stdx::sync::Mutex;
 
 use super::digest::Digest;
@@ -183,7 +185,7 @@ impl Client {
 
     /// Sends a request with a few retries.
     async fn request_with_retries(&self, endpoint: &Endpoint, request: &RegistryRequest<'_>) -> Result<Reply> {
-        let mut pause = self.pool.timeouts().retry;
+        let mut backoff = Backoff::new(self.pool.timeouts().retry, Duration::MAX);
         for _ in 0..3 {
             match self.request(endpoint, request).await {
                 Ok(reply) if !is_overloaded(reply.status) => return Ok(reply),
@@ -191,8 +193,7 @@ impl Client {
                 Err(Error::Unreachable { .. }) => {}
                 Err(error) => return Err(error),
             }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
+            tokio::time::sleep(backoff.next_pause()).await;
         }
         self.request(endpoint, request).await
     }
