@@ -14,3 +14,5 @@ pub mod panic;
 pub mod sources;
 pub mod sync;
 pub mod token_bucket;
+#[cfg(any(test, feature = "testing"))]
+pub mod wait;

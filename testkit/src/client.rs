@@ -112,16 +112,12 @@ impl Client {
 
     /// Reads a path until its object is as wanted.
     pub async fn until(&self, path: &str, holds: impl Fn(u16, &Tree) -> bool) -> Tree {
-        let deadline = tokio::time::Instant::now() + DEADLINE;
-        loop {
+        let look = async || {
             let reply = self.get(path).await;
             let tree = reply.tree();
-            if holds(reply.code, &tree) {
-                return tree;
-            }
-            assert!(tokio::time::Instant::now() < deadline, "{path} is still {tree:?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            if holds(reply.code, &tree) { Ok(tree) } else { Err(format!("{tree:?}")) }
+        };
+        stdx::wait::until_ok_await(path, DEADLINE, look).await
     }
 
     /// Sends a POST.

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -76,10 +75,6 @@ async fn free_port() -> u16 {
 }
 
 async fn wait_for(port: u16) {
-    let reached = async {
-        while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(super::client::DEADLINE, reached).await.expect("etcd answers in time");
+    let connect = async || TcpStream::connect(("127.0.0.1", port)).await;
+    stdx::wait::until_ok_await("etcd responds", super::client::DEADLINE, connect).await;
 }

@@ -70,12 +70,7 @@ on_both_engines![
 
 /// Waits until something is true, and fails where it is not in time.
 async fn until(what: &str, is_true: impl AsyncFn() -> bool) {
-    let wait = async {
-        while !is_true().await {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(testkit::client::DEADLINE, wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+    stdx::wait::until_await(what, testkit::client::DEADLINE, is_true).await;
 }
 
 async fn run<F>(kept: Storage, check: F)

@@ -132,12 +132,7 @@ fn worker(server: &Arc<Slow>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHand
 }
 
 async fn wait(what: &str, holds: impl Fn() -> bool) {
-    let wait = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+    stdx::wait::until_async(what, Duration::from_secs(60), holds).await;
 }
 
 #[tokio::test(start_paused = true)]

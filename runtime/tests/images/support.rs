@@ -157,10 +157,6 @@ impl Heard {
 }
 
 /// Waits until a condition holds.
-pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} did not come to hold");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+pub async fn until(what: &str, holds: impl FnMut() -> bool) {
+    stdx::wait::until_async(what, Duration::from_secs(20), holds).await;
 }

@@ -40,12 +40,9 @@ fn pids() -> Vec<i32> {
 }
 
 /// Waits until a condition holds; fails after a while, with a description.
-pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let give_up = Instant::now() + DEADLINE;
-    while !holds() {
-        assert!(Instant::now() < give_up, "waited in vain for {what}");
-        std::thread::yield_now();
-    }
+#[track_caller]
+pub fn wait_for(what: &str, holds: impl FnMut() -> bool) {
+    stdx::wait::until(what, DEADLINE, holds);
 }
 
 /// Moves this thread, and the processes it starts, into a new network namespace.

@@ -69,13 +69,9 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// For threads that are not tasks: polls until it holds.
-#[allow(clippy::disallowed_methods, reason = "there is no runtime on this thread")]
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = std::time::Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < DEADLINE, "{what} did not happen within {DEADLINE:?}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+#[track_caller]
+pub fn until(what: &str, holds: impl FnMut() -> bool) {
+    stdx::wait::until(what, DEADLINE, holds);
 }
 
 /// A value with a placeholder: `{"rv":"","value":...}`.

@@ -20,18 +20,7 @@ async fn make(client: &Client, path: &str, json: &str) -> Tree {
 
 /// Waits until an object is as wanted.
 async fn until(client: &Client, path: &str, is_so: impl Fn(&Tree) -> bool) -> Tree {
-    let mut last = Tree::Null;
-    let wait = async {
-        loop {
-            last = client.get(path).await.tree();
-            if is_so(&last) {
-                return last.clone();
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    let found = tokio::time::timeout(testkit::client::DEADLINE, wait).await;
-    found.unwrap_or_else(|_| panic!("{path}: not in time: {last:?}"))
+    client.until(path, |_, tree| is_so(tree)).await
 }
 
 /// Waits until there are so many of something that are as wanted, and gives those back.

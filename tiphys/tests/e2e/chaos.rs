@@ -2,7 +2,7 @@
 //! its desired state: no pod too many, no completion lost or counted twice.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::Tree;
 
@@ -65,15 +65,11 @@ impl World {
     }
 
     async fn until(&mut self, what: &str, path: &str, holds: impl Fn(&Tree) -> bool) -> Tree {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
+        let look = async || {
             let tree = self.get(path).await;
-            if holds(&tree) {
-                return tree;
-            }
-            assert!(Instant::now() < deadline, "{what}: {}", summary(&tree));
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+            if holds(&tree) { Ok(tree) } else { Err(summary(&tree)) }
+        };
+        stdx::wait::until_ok_await(what, DEADLINE, look).await
     }
 }
 

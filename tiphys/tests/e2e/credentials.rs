@@ -13,12 +13,7 @@ use crate::support::{BINARY, Client, Server, free_port, request};
 const DEADLINE: Duration = Duration::from_secs(20);
 
 async fn until(what: &str, is_true: impl AsyncFn() -> bool) {
-    let wait = async {
-        while !is_true().await {
-            tokio::time::sleep(Duration::from_millis(30)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+    stdx::wait::until_await(what, DEADLINE, is_true).await;
 }
 
 fn tiphys(arguments: &[&str]) -> String {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{BINARY, Client, Server, config_map, free_port};
 
@@ -15,13 +15,9 @@ impl Drop for Guard {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
 fn wait_for(port: u16) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < deadline, "nothing listens on {port}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let connect = || std::net::TcpStream::connect(("127.0.0.1", port));
+    stdx::wait::until_ok(&format!("a server listens on {port}"), Duration::from_secs(20), connect);
 }
 
 fn start_etcd(dir: &Path) -> (Guard, u16) {
@@ -153,11 +149,7 @@ fn a_second_server_on_a_data_directory_leaves_the_kubeconfig() {
     assert!(kubeconfig().contains(&format!(":{first}")), "it is as it was");
 }
 
-#[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+#[track_caller]
 fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    stdx::wait::until(what, Duration::from_secs(30), holds);
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const DEMO: &str = "tiphys.local/hello";
 
@@ -43,14 +43,7 @@ fn ask(port: u16, request: &str) -> Option<String> {
 }
 
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::yield_now();
-    }
+    stdx::wait::until_ok(what, Duration::from_secs(20), || look().ok_or(""))
 }
 
 #[test]

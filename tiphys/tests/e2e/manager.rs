@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use stdx::wait::{until_await, until_ok_await};
+
 use crate::support::{BINARY, Server, free_port};
 
 /// A component beside the server; it ends with the test.
@@ -45,13 +47,8 @@ impl Component {
 
     /// Waits for the process to end; its exit code.
     pub async fn wait(&mut self) -> Option<i32> {
-        for _ in 0..600 {
-            if let Some(status) = self.0.try_wait().expect("it is our child") {
-                return status.code();
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!("it did not end in time");
+        let exit = async || self.0.try_wait().expect("it is our child").ok_or("it runs");
+        until_ok_await("the process exits", Duration::from_secs(60), exit).await.code()
     }
 
     pub fn signal(&self, signal: &str) {
@@ -73,12 +70,7 @@ fn kubeconfig(pki: &Path, user: &str, port: u16) -> String {
 }
 
 async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    let wait = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+    until_await(what, Duration::from_secs(60), async || holds().await).await;
 }
 
 async fn read(server: &Server, path: &str) -> String {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -94,13 +94,8 @@ impl Server {
     }
 
     /// Waits for the administrator's kubeconfig, which is written last.
-    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
     pub fn wait_for_kubeconfig(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !self.kubeconfig().exists() {
-            assert!(Instant::now() < deadline, "the server does not start");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        stdx::wait::until("the server starts", Duration::from_secs(20), || self.kubeconfig().exists());
     }
 
     pub fn signal(&self, signal: &str) {
@@ -109,16 +104,9 @@ impl Server {
     }
 
     /// Waits for the process to end; its exit code.
-    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
     pub fn wait(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while Instant::now() < deadline {
-            if let Some(status) = self.process.try_wait().expect("it is our child") {
-                return status.code();
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("the server did not end in time");
+        let exit = || self.process.try_wait().expect("it is our child").ok_or("it runs");
+        stdx::wait::until_ok("the server exits", Duration::from_secs(20), exit).code()
     }
 
     pub async fn client(&self) -> Client {

@@ -1,7 +1,7 @@
 //! The newest kubectl against a cluster with fake nodes: common commands for workloads.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::kubectl::{Kubectl, binaries};
 use crate::support::Server;
@@ -41,18 +41,13 @@ impl World {
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Runs a command until its output is as wanted.
-#[allow(clippy::disallowed_methods, reason = "a test that waits for processes may block")]
+#[track_caller]
 pub fn eventually(kubectl: &Kubectl<'_>, arguments: &[&str], holds: impl Fn(&str) -> bool) -> String {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
+    stdx::wait::until_ok(&format!("kubectl {arguments:?}"), DEADLINE, || {
         let output = kubectl.output(arguments, "");
         let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        if holds(&text) {
-            return text;
-        }
-        assert!(Instant::now() < deadline, "kubectl {arguments:?} still says {text}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        if holds(&text) { Ok(text) } else { Err(text) }
+    })
 }
 
 pub fn until(kubectl: &Kubectl<'_>, arguments: &str, want: &str) {

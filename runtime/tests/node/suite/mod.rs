@@ -137,13 +137,8 @@ pub fn code<T>(answer: &Result<T, Status>) -> String {
 }
 
 /// Waits until a condition holds that another process causes.
-pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let waiting = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, waiting).await.unwrap_or_else(|_| panic!("waited in vain for {what}"));
+pub async fn until(what: &str, holds: impl FnMut() -> bool) {
+    stdx::wait::until_async(what, DEADLINE, holds).await;
 }
 
 /// A registry with the image of the cases, and with the pause image of containerd.

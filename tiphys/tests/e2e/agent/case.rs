@@ -6,13 +6,15 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::Tree;
 use http_body_util::BodyExt;
 use hyper::header::HeaderValue;
 
 use super::cluster::{Cluster, IMAGE, Runtime};
+use stdx::wait::{Seen, until_ok};
+
 use crate::support::{Client, request, tool};
 
 const DEFAULT: &str = "default";
@@ -174,7 +176,6 @@ impl<'a> Case<'a> {
     }
 
     /// The same, with more to say where it is in vain.
-    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
     #[track_caller]
     pub fn until_or<T: std::fmt::Debug>(
         &self,
@@ -183,15 +184,11 @@ impl<'a> Case<'a> {
         is_right: impl Fn(&T) -> bool,
         more: impl Fn() -> String,
     ) -> T {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
+        let more = &more;
+        until_ok(what, DEADLINE, || {
             let seen = look();
-            if is_right(&seen) {
-                return seen;
-            }
-            assert!(Instant::now() < deadline, "waited in vain for {what}: {seen:?}\n{}", more());
-            std::thread::sleep(Duration::from_millis(30));
-        }
+            if is_right(&seen) { Ok(seen) } else { Err(Seen(move || format!("{seen:?}\n{}", more()))) }
+        })
     }
 
     #[track_caller]

@@ -1,7 +1,9 @@
 //! The kubelet as a separate process, while the API server is unreachable.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use stdx::wait::{Seen, until_ok};
 
 use super::world::{PODS, World, condition, size};
 use super::{noting_pod, pod_path, shell_pod, start_kubelet, starts};
@@ -37,13 +39,9 @@ fn pods_keep_running_without_the_api_server() {
     world.until_gone("unwell");
 }
 
-#[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
 fn wait(world: &World, is_right: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !is_right() {
-        assert!(Instant::now() < deadline, "the container is not started again: {}", world.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let look = || if is_right() { Ok(()) } else { Err(Seen(|| world.log())) };
+    until_ok("the container is started again", Duration::from_secs(120), look);
 }
 
 fn root_of(world: &World, uid: &str) -> std::path::PathBuf {

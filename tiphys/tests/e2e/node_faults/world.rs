@@ -13,6 +13,8 @@ use api::Tree;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 
+use stdx::wait::{Seen, until_ok};
+
 use crate::support::{BINARY, Client};
 
 pub const DEADLINE: Duration = Duration::from_secs(180);
@@ -183,17 +185,12 @@ impl World {
         self.until_within(DEADLINE, what, path, is_right)
     }
 
-    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+    #[track_caller]
     pub fn until_within(&self, time: Duration, what: &str, path: &str, is_right: impl Fn(&Tree) -> bool) -> Tree {
-        let deadline = Instant::now() + time;
-        loop {
+        until_ok(what, time, || {
             let tree = self.get(path);
-            if is_right(&tree) {
-                return tree;
-            }
-            assert!(Instant::now() < deadline, "{what}: {}\n{}", summary(&tree), self.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            if is_right(&tree) { Ok(tree) } else { Err(Seen(move || format!("{}\n{}", summary(&tree), self.log()))) }
+        })
     }
 
     /// Lets time pass, up to so many milliseconds.

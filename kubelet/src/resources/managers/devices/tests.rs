@@ -245,14 +245,8 @@ async fn register(dir: &Path, version: &str, resource: &str) -> Result<wire::Emp
     cri::grpc::call(&dial(&dir.join("kubelet.sock")), wire::REGISTER, request).await
 }
 
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("never: {what}");
+async fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    stdx::wait::until_async(what, Duration::from_secs(20), holds).await;
 }
 
 #[derive(Clone, Default)]
