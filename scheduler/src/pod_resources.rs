@@ -1,10 +1,9 @@
 //! Requests and limits of pods as metrics: a line for each pod and resource.
 
-use std::fmt::Write;
-
 use api::Tree;
 
 use podmodel::{Resources, limits, requests};
+use stdx::exposition::{Kind, Page, Sample};
 
 /// A metric: name, help, and how it is computed.
 type Metric = (&'static str, &'static str, fn(&Tree) -> Resources);
@@ -24,31 +23,35 @@ const METRICS: [Metric; 2] = [
 
 /// Finished pods are skipped.
 pub(crate) fn text<'a>(pods: impl Iterator<Item = &'a Tree> + Clone) -> String {
-    let mut text = String::new();
+    let mut page = Page::default();
     for (metric, help, amounts) in METRICS {
-        let _ = write!(text, "# HELP {metric} {help}\n# TYPE {metric} gauge\n");
-        for pod in pods.clone().filter(|pod| !is_over(pod)) {
-            let labels = labels(pod);
-            for (resource, amount) in amounts(pod).iter() {
-                let amount = if resource == "cpu" { amount as f64 / 1000.0 } else { amount as f64 };
-                let unit = unit(resource);
-                let _ = writeln!(text, "{metric}{{{labels},resource={resource:?},unit={unit:?}}} {amount}");
-            }
-        }
+        let samples = pods.clone().filter(|pod| !is_over(pod)).flat_map(|pod| {
+            let samples: Vec<Sample> = amounts(pod).iter().map(|(name, amount)| sample(pod, name, amount)).collect();
+            samples
+        });
+        page.family(metric, Kind::Gauge, help, samples);
     }
-    text
+    page.into_text()
 }
 
 fn is_over(pod: &Tree) -> bool {
     !pod.str("spec.nodeName").is_empty() && matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
-/// Names of objects contain nothing that must be escaped.
-fn labels(pod: &Tree) -> String {
-    let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
-    let (node, scheduler) = (pod.str("spec.nodeName"), pod.str("spec.schedulerName"));
+fn sample(pod: &Tree, resource: &str, amount: i64) -> Sample {
+    let value = if resource == "cpu" { amount as f64 / 1000.0 } else { amount as f64 };
     let priority = pod.int("spec.priority").map(|priority| priority.to_string()).unwrap_or_default();
-    format!("namespace={namespace:?},pod={name:?},node={node:?},scheduler={scheduler:?},priority={priority:?}")
+    let text = |path: &str| pod.str(path).to_string();
+    let labels = vec![
+        ("namespace", text("metadata.namespace")),
+        ("pod", text("metadata.name")),
+        ("node", text("spec.nodeName")),
+        ("scheduler", text("spec.schedulerName")),
+        ("priority", priority),
+        ("resource", resource.to_string()),
+        ("unit", unit(resource).to_string()),
+    ];
+    Sample { labels, value, at: None }
 }
 
 fn unit(resource: &str) -> &'static str {

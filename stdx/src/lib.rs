@@ -8,6 +8,7 @@
 pub mod backoff;
 pub mod clock;
 pub mod error;
+pub mod exposition;
 pub mod fnv;
 pub mod fs;
 pub mod panic;

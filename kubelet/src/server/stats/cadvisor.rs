@@ -2,8 +2,8 @@
 
 use cri::{ContainerStats, MemoryUsage, NetworkInterfaceUsage, UInt64Value};
 
-use super::exposition::{Kind, Page, Sample};
 use super::{PodUsage, Usage, container_name, value};
+use stdx::exposition::{Kind, Page, Sample};
 
 pub(crate) fn page(usage: &Usage) -> String {
     let mut page = Page::default();

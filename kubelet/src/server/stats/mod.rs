@@ -2,7 +2,6 @@
 //! of them.
 
 mod cadvisor;
-mod exposition;
 mod gather;
 mod rates;
 mod resource;

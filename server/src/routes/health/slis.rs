@@ -1,8 +1,8 @@
 //! The results of checks as service level indicators: the current result of each, and the counts of past results.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
+use stdx::exposition::{Kind, Page, Sample};
 use stdx::sync::Mutex;
 
 /// One check of a probe: `livez`, `ping`.
@@ -21,26 +21,25 @@ impl Slis {
 
     /// With how all checks are now.
     pub fn text(&self, now: &[(Check, bool)]) -> String {
-        let mut text =
-            head("kubernetes_healthcheck", "This metric records the result of a single healthcheck.", "gauge");
-        for ((probe, name), passes) in now {
-            let passes = u8::from(*passes);
-            let _ = writeln!(text, "kubernetes_healthcheck{{name={name:?},type={probe:?}}} {passes}");
-        }
-        text +=
-            &head("kubernetes_healthchecks_total", "This metric records the results of all healthcheck.", "counter");
-        for ((probe, name), counts) in self.0.lock().iter() {
-            for (status, count) in ["error", "success"].iter().zip(counts).filter(|(_, count)| **count > 0) {
-                let labels = format!("name={name:?},status={status:?},type={probe:?}");
-                let _ = writeln!(text, "kubernetes_healthchecks_total{{{labels}}} {count}");
-            }
-        }
-        text
+        let mut page = Page::default();
+        let help = "This metric records the result of a single healthcheck.";
+        let now = now.iter().map(|((probe, name), passes)| sample(name, None, probe, u64::from(*passes)));
+        page.family("kubernetes_healthcheck", Kind::Gauge, help, now);
+        let seen = self.0.lock();
+        let counts = seen.iter().flat_map(|((probe, name), counts)| {
+            let counted = ["error", "success"].into_iter().zip(*counts).filter(|(_, count)| *count > 0);
+            counted.map(move |(status, count)| sample(name, Some(status), probe, count))
+        });
+        let help = "This metric records the results of all healthcheck.";
+        page.family("kubernetes_healthchecks_total", Kind::Counter, help, counts);
+        page.into_text()
     }
 }
 
-fn head(name: &str, help: &str, kind: &str) -> String {
-    format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
+fn sample(name: &str, status: Option<&str>, probe: &str, value: u64) -> Sample {
+    let labels = [("name", Some(name)), ("status", status), ("type", Some(probe))];
+    let labels = labels.into_iter().filter_map(|(key, value)| Some((key, value?.to_string()))).collect();
+    Sample { labels, value: value as f64, at: None }
 }
 
 #[cfg(test)]
