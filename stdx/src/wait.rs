@@ -10,7 +10,7 @@ fn polls() -> Backoff {
     Backoff::new(Duration::from_millis(1), Duration::from_millis(50))
 }
 
-/// A description that is expensive, such as a log: it is made only for the panic.
+/// A description that is expensive, such as a log: it is built only for the panic.
 pub struct Seen<F>(pub F);
 
 impl<F: Fn() -> String> Display for Seen<F> {

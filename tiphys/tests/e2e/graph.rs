@@ -21,6 +21,7 @@ fn dependencies(package: &str) -> Vec<String> {
 fn crates_have_no_forbidden_dependencies() {
     let absences: &[(&str, &[&str])] = &[
         ("stdx", &["api", "http", "hyper", "rustls", "serde_json", "tokio"]),
+        ("http-client", &["api", "kinds", "client", "server", "streaming", "serde_json"]),
         ("podmodel", &["client", "kinds", "kubelet", "scheduler", "tokio", "http"]),
         ("oracle", &["podmodel", "scheduler", "client", "kinds", "tokio"]),
         ("api", &["tokio", "kinds", "store", "server", "hyper", "k8s-openapi", "serde_json"]),
