@@ -39,6 +39,38 @@ pub(crate) struct Requested {
     pub service_cidrs: Vec<IpNet>,
 }
 
+impl Requested {
+    /// Checks the flags: one network of each family, with room for a node's pods or for the first services, and none that
+    /// both flags name.
+    fn check(&self) -> Result<()> {
+        // The range of a node is a /24 or a /64; the address of the DNS is the tenth.
+        let pods = check_flag("--cluster-cidr", &self.pod_cidrs, (24, 64));
+        let services = check_flag("--service-cidr", &self.service_cidrs, (28, 124));
+        let overlaps = |pods: &&IpNet| self.service_cidrs.iter().any(|services| services.overlaps(pods));
+        let both = self.pod_cidrs.iter().find(overlaps);
+        let both = both.map(|range| format!("--cluster-cidr: {range} overlaps --service-cidr"));
+        let errors: Vec<String> = pods.into_iter().chain(services).chain(both).collect();
+        if errors.is_empty() { Ok(()) } else { Err(Error::Flags(errors)) }
+    }
+}
+
+/// What is wrong with a flag; `longest` are the longest prefixes of IPv4 and IPv6.
+fn check_flag(flag: &str, cidrs: &[IpNet], longest: (u8, u8)) -> Option<String> {
+    let longest = |cidr: &IpNet| if cidr.is_ipv4() { longest.0 } else { longest.1 };
+    if let Some(cidr) = cidrs.iter().find(|cidr| **cidr != cidr.network()) {
+        return Some(format!("{flag}: {cidr} has host bits set: write {}", cidr.network()));
+    }
+    if let Some(cidr) = cidrs.iter().find(|cidr| cidr.prefix() > longest(cidr)) {
+        return Some(format!("{flag}: {cidr} is too small: its prefix may have {} bits at most", longest(cidr)));
+    }
+    let is_valid = match cidrs {
+        [] | [_] => true,
+        [one, other] => one.is_ipv4() != other.is_ipv4(),
+        _ => false,
+    };
+    (!is_valid).then(|| format!("{flag}: only one range, or one of each family, is supported"))
+}
+
 /// A network that this process uses; no other process of the machine gets it until the claim is dropped.
 pub struct Claim {
     pub network: ClusterNetwork,
@@ -134,6 +166,7 @@ impl ClusterNetwork {
 
 /// The network of a cluster without pods on this machine. It collides with nothing.
 pub(crate) fn open(data_dir: &Path, requested: &Requested) -> Result<ClusterNetwork> {
+    requested.check()?;
     let network = match ClusterNetwork::read(data_dir)? {
         Some(kept) => check_kept(kept, requested)?,
         None => with_requested(ClusterNetwork::usual(), requested),
@@ -145,6 +178,7 @@ pub(crate) fn open(data_dir: &Path, requested: &Requested) -> Result<ClusterNetw
 /// The network of a cluster with pods on this machine, for this process alone. `states` is where the machine keeps what
 /// a reboot ends.
 pub(crate) fn claim(data_dir: &Path, states: &Path, requested: &Requested) -> Result<Claim> {
+    requested.check()?;
     fs::create_dir_all(states).map_err(Error::file(states))?;
     let _guard = lock::lock_waiting(&claim_path(states, None)?)?;
     let others = other_claims(data_dir, states)?;
@@ -393,6 +427,21 @@ mod tests {
         check(["10.42.0.0/16,fd00::/56", ""], &[], &[], "0 10.42.0.0/16,fd00::/56 10.96.0.0/16");
         check(["10.96.0.0/16", ""], &[], &[], "0 10.96.0.0/16 10.97.0.0/16");
         check(["10.42.0.0/20", ""], &[first], &[], "the range 10.42.0.0/20");
+    }
+
+    #[test]
+    fn rejects_invalid_ranges() {
+        let check = |pods: &str, services: &str, expected: &str| {
+            let requested = Requested { pod_cidrs: cidrs(pods), service_cidrs: cidrs(services) };
+            let shown = requested.check().map_or_else(|error| error.describe(), |()| String::new());
+            assert_eq!(shown, expected, "{pods} {services}");
+        };
+        check("", "", "");
+        check("10.1.0.0/16,fd00:1::/56", "10.2.0.0/16,fd00:2::/112", "");
+        check("10.1.0.0/16", "10.1.4.0/24", "--cluster-cidr: 10.1.0.0/16 overlaps --service-cidr");
+        check("10.1.2.3/16", "", "--cluster-cidr: 10.1.2.3/16 has host bits set: write 10.1.0.0/16");
+        check("", "10.9.0.0/31", "--service-cidr: 10.9.0.0/31 is too small: its prefix may have 28 bits at most");
+        check("10.1.0.0/16,10.2.0.0/16", "", "--cluster-cidr: only one range, or one of each family, is supported");
     }
 
     #[test]
