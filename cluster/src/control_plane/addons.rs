@@ -19,6 +19,8 @@ const MAPS: Resource = Resource::core("configmaps");
 const PUBLIC: &str = "kube-public";
 const SYSTEM: &str = "kube-system";
 const SERVICES: Resource = Resource::core("services");
+const NAMESPACED_ROLES: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "roles");
+const NAMESPACED_BINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "rolebindings");
 const NODE_SERVICES: &str = "tiphys:node-services";
 const CLASSES: Resource = Resource::new("storage.k8s.io", "v1", "storageclasses");
 const BINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
@@ -94,7 +96,31 @@ pub async fn grant_node_services(server: &Arc<Server>) -> Result<()> {
     let client = in_process::administrator(server);
     ensure(&client, ROLES, "", &node_services_role()).await?;
     let nodes = tree! { "apiGroup" => "rbac.authorization.k8s.io", "kind" => "Group", "name" => "system:nodes" };
-    ensure(&client, BINDINGS, "", &binding(NODE_SERVICES, NODE_SERVICES, nodes)).await
+    ensure(&client, BINDINGS, "", &binding(NODE_SERVICES, NODE_SERVICES, nodes.clone())).await?;
+    ensure(&client, NAMESPACED_ROLES, SYSTEM, &corefile_role()).await?;
+    ensure(&client, NAMESPACED_BINDINGS, SYSTEM, &corefile_binding(nodes)).await
+}
+
+/// Lets nodes read the Corefile, and no ConfigMap of that name in another namespace.
+fn corefile_role() -> Tree {
+    let rule = tree! {
+        "apiGroups" => list![""], "resources" => list!["configmaps"], "resourceNames" => list!["coredns"],
+        "verbs" => list!["get", "list", "watch"],
+    };
+    tree! {
+        "apiVersion" => "rbac.authorization.k8s.io/v1",
+        "kind" => "Role",
+        "metadata" => tree! { "name" => NODE_SERVICES, "namespace" => SYSTEM },
+        "rules" => list![rule],
+    }
+}
+
+fn corefile_binding(nodes: Tree) -> Tree {
+    let mut binding = binding(NODE_SERVICES, NODE_SERVICES, nodes);
+    binding.set("kind", "RoleBinding");
+    binding.child("metadata").set("namespace", SYSTEM);
+    binding.child("roleRef").set("kind", "Role");
+    binding
 }
 
 fn node_services_role() -> Tree {
@@ -102,8 +128,6 @@ fn node_services_role() -> Tree {
         let resources: Vec<Tree> = resources.iter().map(|resource| Tree::from(*resource)).collect();
         tree! { "apiGroups" => list![group], "resources" => resources, "verbs" => list!["get", "list", "watch"] }
     };
-    let mut corefile = read("", &["configmaps"]);
-    corefile.set("resourceNames", list!["coredns"]);
     tree! {
         "apiVersion" => "rbac.authorization.k8s.io/v1",
         "kind" => "ClusterRole",
@@ -114,7 +138,6 @@ fn node_services_role() -> Tree {
             // For network policies, as the agents of other pod networks have it.
             read("", &["pods"]),
             read("networking.k8s.io", &["servicecidrs", "networkpolicies"]),
-            corefile,
         ],
     }
 }
