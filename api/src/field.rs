@@ -1,5 +1,6 @@
 //! Field errors with upstream's wording and field paths. Paths live on the stack and are only formatted for errors.
 
+pub use crate::quote::go_quote;
 use std::fmt::Write;
 
 use crate::json;
@@ -28,6 +29,7 @@ impl<'a> Path<'a> {
         Path { parent: None, step: Step::Nil }
     }
 
+    /// A path of one field.
     pub const fn root(name: &'a str) -> Path<'a> {
         Path { parent: None, step: Step::Field(name) }
     }
@@ -40,6 +42,7 @@ impl<'a> Path<'a> {
         Path { parent: Some(self), step: Step::Field(name) }
     }
 
+    /// The path of an item of this list.
     pub const fn index<'b>(&'b self, index: usize) -> Path<'b>
     where
         'a: 'b,
@@ -78,6 +81,7 @@ impl std::fmt::Display for Path<'_> {
     }
 }
 
+/// The type of a field error, as upstream names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     NotFound,
@@ -110,9 +114,12 @@ impl Reason {
     }
 }
 
+/// A validation error of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
+    /// Why the value is invalid.
     pub reason: Reason,
+    /// The path of the field.
     pub field: String,
     /// Without the field: `Invalid value: "x": must be positive`.
     pub message: String,
@@ -190,31 +197,6 @@ impl From<&Tree> for Value {
     }
 }
 
-/// Go's %q.
-pub fn go_quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
 /// More errors are not useful; an object with an error in each of a million items must not cost more.
 const MAX_ERRORS: usize = 1000;
 
@@ -222,41 +204,74 @@ const MAX_ERRORS: usize = 1000;
 #[derive(Debug, Default, Clone)]
 pub struct Errors {
     list: Vec<FieldError>,
+    /// Violations that do not count, because the stored object has them too.
+    warnings: Vec<String>,
 }
 
 impl Errors {
+    /// No errors.
     pub fn new() -> Errors {
         Errors::default()
     }
 
+    /// Whether there is no error.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
+    /// The number of errors.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
+    /// The errors in the order in which they were found.
     pub fn iter(&self) -> impl Iterator<Item = &FieldError> {
         self.list.iter()
     }
 
+    /// Appends the errors of another list.
     pub fn extend(&mut self, other: Errors) {
         self.list.extend(other.list);
+        self.warnings.extend(other.warnings);
     }
 
+    /// Adds a violation that does not count.
+    pub fn warn(&mut self, text: String) {
+        if self.warnings.len() < MAX_ERRORS {
+            self.warnings.push(text);
+        }
+    }
+
+    /// The violations that do not count.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Appends an error.
     pub fn push(&mut self, error: FieldError) {
         if self.list.len() < MAX_ERRORS {
             self.list.push(error);
         }
     }
 
+    /// Reports a missing value.
     pub fn required(&mut self, path: &Path<'_>, detail: &str) {
         self.add(Reason::Required, path, joined("Required value", detail));
     }
 
+    /// Reports an invalid value.
     pub fn invalid(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
         self.add(Reason::Invalid, path, joined(&format!("Invalid value: {}", value.into().0), detail));
+    }
+
+    /// An Invalid error without its value, as upstream reports compound values of rules.
+    pub fn invalid_omitted(&mut self, path: &Path<'_>, detail: &str) {
+        self.add(Reason::Invalid, path, joined("Invalid value", detail));
+    }
+
+    /// A Duplicate error without its value.
+    pub fn duplicate_omitted(&mut self, path: &Path<'_>) {
+        self.add(Reason::Duplicate, path, "Duplicate value".to_string());
     }
 
     /// One Invalid error for each message of a validation function.
@@ -266,6 +281,7 @@ impl Errors {
         }
     }
 
+    /// Reports a value of the wrong type.
     pub fn type_invalid(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
         self.add(Reason::TypeInvalid, path, joined(&format!("Invalid value: {}", value.into().0), detail));
     }
@@ -277,31 +293,37 @@ impl Errors {
         self.add(Reason::NotSupported, path, joined(&format!("Unsupported value: {}", value.into().0), &detail));
     }
 
+    /// Reports a field that must not be set.
     pub fn forbidden(&mut self, path: &Path<'_>, detail: &str) {
         self.add(Reason::Forbidden, path, joined("Forbidden", detail));
     }
 
+    /// Reports a value that must be unique.
     pub fn duplicate(&mut self, path: &Path<'_>, value: impl Into<Value>) {
         self.add(Reason::Duplicate, path, format!("Duplicate value: {}", value.into().0));
     }
 
-    /// A duplicate in some fields only; `detail` says which.
+    /// A duplicate in some fields only; `detail` names them.
     pub fn duplicate_with(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
         self.add(Reason::Duplicate, path, joined(&format!("Duplicate value: {}", value.into().0), detail));
     }
 
+    /// Reports a reference to something that does not exist.
     pub fn not_found(&mut self, path: &Path<'_>, value: impl Into<Value>) {
         self.add(Reason::NotFound, path, format!("Not found: {}", value.into().0));
     }
 
+    /// Reports a value with too many bytes.
     pub fn too_long(&mut self, path: &Path<'_>, max_bytes: usize) {
         self.add(Reason::TooLong, path, format!("Too long: may not be more than {max_bytes} bytes"));
     }
 
+    /// Reports a list with too many items.
     pub fn too_many(&mut self, path: &Path<'_>, actual: usize, max: usize) {
         self.add(Reason::TooMany, path, format!("Too many: {actual}: must have at most {max} items"));
     }
 
+    /// Reports a failure that is not the client's.
     pub fn internal(&mut self, path: &Path<'_>, detail: &str) {
         self.add(Reason::Internal, path, joined("Internal error", detail));
     }

@@ -15,6 +15,7 @@ pub mod patch;
 pub mod protobuf;
 pub mod quantity;
 pub mod query;
+pub mod quote;
 pub mod schema;
 pub mod selector;
 pub mod status;

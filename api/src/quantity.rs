@@ -26,6 +26,7 @@ pub enum Error {
     Suffix,
 }
 
+/// The form in which a quantity is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// `12e6`
@@ -37,6 +38,7 @@ pub enum Format {
     DecimalSI,
 }
 
+/// A number with a suffix, such as `1.5Gi` or `100m`.
 #[derive(Debug, Clone, Default)]
 pub struct Quantity {
     value: i128,
@@ -57,14 +59,17 @@ pub fn canonical(text: &str) -> Result<Str, Error> {
 
 /// Constructors.
 impl Quantity {
+    /// A whole number.
     pub fn new(value: i64, format: Format) -> Quantity {
         Quantity { value: value.into(), scale: 0, format, text: None }
     }
 
+    /// A number of thousandths.
     pub fn milli(value: i64, format: Format) -> Quantity {
         Quantity { value: value.into(), scale: -3, format, text: None }
     }
 
+    /// Parses upstream's notation.
     pub fn parse(text: &str) -> Result<Quantity, Error> {
         if text.is_empty() {
             return Err(Error::Format);
@@ -79,14 +84,17 @@ impl Quantity {
 
 /// Accessors.
 impl Quantity {
+    /// The format of the parsed text.
     pub fn format(&self) -> Format {
         self.format
     }
 
+    /// Whether the value is 0.
     pub fn is_zero(&self) -> bool {
         self.value == 0
     }
 
+    /// Whether the value is below 0.
     pub fn is_negative(&self) -> bool {
         self.value < 0
     }
@@ -116,6 +124,7 @@ impl Quantity {
         i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
     }
 
+    /// The nearest floating-point number.
     pub fn as_f64(&self) -> f64 {
         self.value as f64 * 10f64.powi(self.scale)
     }

@@ -11,6 +11,7 @@ pub struct Query {
 }
 
 impl Query {
+    /// Parses a query string; invalid escapes are kept as they are.
     pub fn parse(query: &str) -> Query {
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         let decode = |text: &str| percent_decode(&text.replace('+', " ")).into_owned();
@@ -26,10 +27,12 @@ impl Query {
         self.pairs.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value)
     }
 
+    /// Whether the key occurs, with or without a value.
     pub fn has(&self, key: &str) -> bool {
         self.pairs.iter().any(|(k, _)| k == key)
     }
 
+    /// All values of a key, in order.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.pairs.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_str())
     }

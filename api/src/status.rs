@@ -10,8 +10,11 @@ use crate::tree::Tree;
 /// An error response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
+    /// The HTTP status code.
     pub code: u16,
+    /// The machine-readable reason, such as `NotFound`.
     pub reason: Cow<'static, str>,
+    /// The text for people.
     pub message: String,
     /// None omits `details`.
     pub details: Option<Details>,
@@ -19,21 +22,31 @@ pub struct Status {
     pub continue_token: Option<String>,
 }
 
+/// The object that a Status is about.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Details {
+    /// The object's name.
     pub name: String,
+    /// The object's API group.
     pub group: String,
     /// The kind for Invalid, otherwise the resource.
     pub kind: String,
+    /// The object's uid.
     pub uid: String,
+    /// The individual errors.
     pub causes: Vec<Cause>,
+    /// When the client may retry; 0 if it is not limited.
     pub retry_after_seconds: u32,
 }
 
+/// One of the errors of a Status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cause {
+    /// The type of the error.
     pub reason: String,
+    /// The text for people.
     pub message: String,
+    /// The path of the field.
     pub field: String,
 }
 
@@ -51,6 +64,7 @@ fn qualified(group: &str, resource: &str) -> String {
 }
 
 impl Status {
+    /// A failure with any code and reason.
     pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Status {
         Status { code, reason: reason.into(), message: message.into(), details: None, continue_token: None }
     }
@@ -65,21 +79,25 @@ impl Status {
         self
     }
 
+    /// 404 NotFound.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Status {
         let message = format!("{} {name:?} not found", qualified(group, resource));
         Status::new(404, "NotFound", message).about(group, resource, name)
     }
 
+    /// 409 AlreadyExists.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Status {
         let message = format!("{} {name:?} already exists", qualified(group, resource));
         Status::new(409, "AlreadyExists", message).about(group, resource, name)
     }
 
+    /// 409 Conflict.
     pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Status {
         let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(group, resource));
         Status::new(409, "Conflict", message).about(group, resource, name)
     }
 
+    /// 403 Forbidden.
     pub fn forbidden(group: &str, resource: &str, name: &str, why: impl std::fmt::Display) -> Status {
         let message = if resource.is_empty() {
             format!("forbidden: {why}")
@@ -91,14 +109,17 @@ impl Status {
         Status::new(403, "Forbidden", message).about(group, resource, name)
     }
 
+    /// 400 BadRequest.
     pub fn bad_request(message: impl Into<String>) -> Status {
         Status::new(400, "BadRequest", message)
     }
 
+    /// 401 Unauthorized.
     pub fn unauthorized() -> Status {
         Status::new(401, "Unauthorized", "Unauthorized")
     }
 
+    /// 405 MethodNotAllowed.
     pub fn method_not_allowed() -> Status {
         let mut status =
             Status::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
@@ -113,10 +134,12 @@ impl Status {
         status
     }
 
+    /// 410 Expired.
     pub fn gone(message: impl Into<String>) -> Status {
         Status::new(410, "Expired", message)
     }
 
+    /// 500 InternalError.
     pub fn internal(message: impl std::fmt::Display) -> Status {
         let mut status = Status::new(500, "InternalError", format!("Internal error occurred: {message}"));
         let cause = Cause { reason: String::new(), message: message.to_string(), field: String::new() };
@@ -124,30 +147,36 @@ impl Status {
         status
     }
 
+    /// 429 TooManyRequests.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Status {
         let mut status = Status::new(429, "TooManyRequests", message);
         status.details = Some(Details { retry_after_seconds, ..Details::default() });
         status
     }
 
+    /// 504 Timeout.
     pub fn timeout(message: impl Into<String>, retry_after_seconds: u32) -> Status {
         let mut status = Status::new(504, "Timeout", format!("Timeout: {}", message.into()));
         status.details = Some(Details { retry_after_seconds, ..Details::default() });
         status
     }
 
+    /// 503 ServiceUnavailable.
     pub fn service_unavailable(message: impl Into<String>) -> Status {
         Status::new(503, "ServiceUnavailable", message)
     }
 
+    /// 415 UnsupportedMediaType.
     pub fn unsupported_media_type(message: impl Into<String>) -> Status {
         Status::new(415, "UnsupportedMediaType", message)
     }
 
+    /// 406 NotAcceptable.
     pub fn not_acceptable(message: impl Into<String>) -> Status {
         Status::new(406, "NotAcceptable", message)
     }
 
+    /// 413 RequestEntityTooLarge.
     pub fn too_large(message: impl Into<String>) -> Status {
         Status::new(413, "RequestEntityTooLarge", message)
     }
@@ -178,6 +207,7 @@ impl Status {
         status
     }
 
+    /// The Status as an object.
     pub fn to_tree(&self) -> Tree {
         let mut tree = tree! {
             "kind" => "Status",

@@ -55,7 +55,7 @@ pub fn parse_micro(text: &str) -> Result<Timestamp, ParseError> {
 
 /// Seconds since the Unix epoch as `2006-01-02T15:04:05Z`.
 pub fn format_seconds(seconds: i64) -> Str {
-    let mut text = Written::new(seconds);
+    let mut text = TimeBuffer::new(seconds);
     text.push(b'Z');
     Str::new(text.as_str())
 }
@@ -70,8 +70,8 @@ pub fn write_micros(out: &mut Vec<u8>, time: Timestamp) {
     out.extend_from_slice(micros(time).as_str().as_bytes());
 }
 
-fn micros(time: Timestamp) -> Written {
-    let mut text = Written::new(time.seconds);
+fn micros(time: Timestamp) -> TimeBuffer {
+    let mut text = TimeBuffer::new(time.seconds);
     text.push(b'.');
     text.digits(u64::from(time.nanos / 1000), 6);
     text.push(b'Z');
@@ -79,16 +79,16 @@ fn micros(time: Timestamp) -> Written {
 }
 
 /// A time being formatted without allocation, since every object and audit event has some.
-struct Written {
+struct TimeBuffer {
     bytes: [u8; 48],
     length: usize,
 }
 
-impl Written {
-    fn new(seconds: i64) -> Written {
+impl TimeBuffer {
+    fn new(seconds: i64) -> TimeBuffer {
         let rest = seconds.rem_euclid(86_400);
         let (year, month, day) = civil(seconds.div_euclid(86_400));
-        let mut text = Written { bytes: [0; 48], length: 0 };
+        let mut text = TimeBuffer { bytes: [0; 48], length: 0 };
         if year < 0 {
             text.push(b'-');
         }
@@ -121,6 +121,11 @@ impl Written {
         // Digits and signs are ASCII.
         std::str::from_utf8(&self.bytes[..self.length]).unwrap_or("")
     }
+}
+
+/// The weekday of a day since 1970-01-01; 0 is Sunday.
+pub fn weekday(day: i64) -> i64 {
+    (day + 4).rem_euclid(7)
 }
 
 /// Year, month and day of a number of days since 1970-01-01.
@@ -157,7 +162,7 @@ pub fn days_in(year: i64, month: i64) -> i64 {
 
 /// One element of a layout, with its name in Go's parser.
 #[derive(Clone, Copy)]
-enum Piece {
+enum LayoutElement {
     Text(&'static str),
     Year,
     Month,
@@ -172,9 +177,9 @@ enum Piece {
     Zone,
 }
 
-use Piece::{Day, Hour, Micros, Minute, Month, Second, Text, Year, Zone};
+use LayoutElement::{Day, Hour, Micros, Minute, Month, Second, Text, Year, Zone};
 
-static TIME: [Piece; 12] = [
+static TIME: [LayoutElement; 12] = [
     Year,
     Text("-"),
     Month,
@@ -188,7 +193,7 @@ static TIME: [Piece; 12] = [
     Second { free_fraction: true },
     Zone,
 ];
-static MICRO_TIME: [Piece; 13] = [
+static MICRO_TIME: [LayoutElement; 13] = [
     Year,
     Text("-"),
     Month,
@@ -204,7 +209,7 @@ static MICRO_TIME: [Piece; 13] = [
     Zone,
 ];
 
-impl Piece {
+impl LayoutElement {
     fn name(self) -> &'static str {
         match self {
             Text(text) => text,
@@ -221,7 +226,7 @@ impl Piece {
 }
 
 #[derive(Default)]
-struct Clock {
+struct CivilTime {
     year: i64,
     month: i64,
     day: i64,
@@ -232,20 +237,20 @@ struct Clock {
     offset_seconds: i64,
 }
 
-enum Refusal {
+enum ElementError {
     /// The element does not match the text.
     Bad,
     Range(&'static str),
 }
 
-fn read(text: &str, elements: &[Piece], layout: &'static str) -> Result<Timestamp, ParseError> {
-    let mut clock = Clock::default();
+fn read(text: &str, elements: &[LayoutElement], layout: &'static str) -> Result<Timestamp, ParseError> {
+    let mut clock = CivilTime::default();
     let mut rest = text.as_bytes();
     for piece in elements {
         match read_piece(*piece, rest, &mut clock) {
             Ok(next) => rest = next,
-            Err(Refusal::Range(what)) => return Err(ParseError::OutOfRange { text: go_quote(text), what }),
-            Err(Refusal::Bad) => {
+            Err(ElementError::Range(what)) => return Err(ParseError::OutOfRange { text: go_quote(text), what }),
+            Err(ElementError::Bad) => {
                 let rest = go_quote(&String::from_utf8_lossy(rest));
                 return Err(ParseError::Mismatch { text: go_quote(text), layout, rest, element: piece.name() });
             }
@@ -263,9 +268,9 @@ fn read(text: &str, elements: &[Piece], layout: &'static str) -> Result<Timestam
     Ok(Timestamp { seconds: days * 86_400 + of_day - clock.offset_seconds, nanos: clock.nanos })
 }
 
-fn read_piece<'a>(piece: Piece, text: &'a [u8], clock: &mut Clock) -> Result<&'a [u8], Refusal> {
+fn read_piece<'a>(piece: LayoutElement, text: &'a [u8], clock: &mut CivilTime) -> Result<&'a [u8], ElementError> {
     let (slot, fixed, range, name) = match piece {
-        Text(expected) => return text.strip_prefix(expected.as_bytes()).ok_or(Refusal::Bad),
+        Text(expected) => return text.strip_prefix(expected.as_bytes()).ok_or(ElementError::Bad),
         Year => return read_year(text, clock),
         Micros => return read_micros(text, clock),
         Zone => return read_zone(text, clock),
@@ -276,9 +281,9 @@ fn read_piece<'a>(piece: Piece, text: &'a [u8], clock: &mut Clock) -> Result<&'a
         Minute => (&mut clock.minute, true, 0..=59, "minute"),
         Second { .. } => (&mut clock.second, true, 0..=59, "second"),
     };
-    let (number, rest) = read_number(text, fixed).ok_or(Refusal::Bad)?;
+    let (number, rest) = read_number(text, fixed).ok_or(ElementError::Bad)?;
     if !range.contains(&number) {
-        return Err(Refusal::Range(name));
+        return Err(ElementError::Range(name));
     }
     *slot = number;
     match piece {
@@ -296,17 +301,17 @@ fn read_number(text: &[u8], fixed: bool) -> Option<(i64, &[u8])> {
     }
 }
 
-fn read_year<'a>(text: &'a [u8], clock: &mut Clock) -> Result<&'a [u8], Refusal> {
-    let (year, rest) = text.split_at_checked(4).ok_or(Refusal::Bad)?;
+fn read_year<'a>(text: &'a [u8], clock: &mut CivilTime) -> Result<&'a [u8], ElementError> {
+    let (year, rest) = text.split_at_checked(4).ok_or(ElementError::Bad)?;
     if !year.iter().all(u8::is_ascii_digit) {
-        return Err(Refusal::Bad);
+        return Err(ElementError::Bad);
     }
     clock.year = year.iter().fold(0, |year, digit| year * 10 + i64::from(digit - b'0'));
     Ok(rest)
 }
 
 /// Digits beyond nanoseconds are truncated.
-fn read_fraction<'a>(text: &'a [u8], clock: &mut Clock) -> &'a [u8] {
+fn read_fraction<'a>(text: &'a [u8], clock: &mut CivilTime) -> &'a [u8] {
     let [b'.' | b',', digits @ ..] = text else { return text };
     let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if count == 0 {
@@ -317,26 +322,26 @@ fn read_fraction<'a>(text: &'a [u8], clock: &mut Clock) -> &'a [u8] {
     &digits[count..]
 }
 
-fn read_micros<'a>(text: &'a [u8], clock: &mut Clock) -> Result<&'a [u8], Refusal> {
-    let (fraction, rest) = text.split_at_checked(7).ok_or(Refusal::Bad)?;
+fn read_micros<'a>(text: &'a [u8], clock: &mut CivilTime) -> Result<&'a [u8], ElementError> {
+    let (fraction, rest) = text.split_at_checked(7).ok_or(ElementError::Bad)?;
     match read_fraction(fraction, clock) {
         [] => Ok(rest),
-        _ => Err(Refusal::Bad),
+        _ => Err(ElementError::Bad),
     }
 }
 
-fn read_zone<'a>(text: &'a [u8], clock: &mut Clock) -> Result<&'a [u8], Refusal> {
+fn read_zone<'a>(text: &'a [u8], clock: &mut CivilTime) -> Result<&'a [u8], ElementError> {
     if let [b'Z', rest @ ..] = text {
         return Ok(rest);
     }
-    let [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2, rest @ ..] = text else { return Err(Refusal::Bad) };
-    let (hours, _) = read_number(&[*h1, *h2], true).ok_or(Refusal::Bad)?;
-    let (minutes, _) = read_number(&[*m1, *m2], true).ok_or(Refusal::Bad)?;
+    let [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2, rest @ ..] = text else { return Err(ElementError::Bad) };
+    let (hours, _) = read_number(&[*h1, *h2], true).ok_or(ElementError::Bad)?;
+    let (minutes, _) = read_number(&[*m1, *m2], true).ok_or(ElementError::Bad)?;
     if hours > 24 {
-        return Err(Refusal::Range("time zone offset hour"));
+        return Err(ElementError::Range("time zone offset hour"));
     }
     if minutes > 60 {
-        return Err(Refusal::Range("time zone offset minute"));
+        return Err(ElementError::Range("time zone offset minute"));
     }
     let offset = hours * 3600 + minutes * 60;
     clock.offset_seconds = if *sign == b'-' { -offset } else { offset };

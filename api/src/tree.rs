@@ -9,6 +9,7 @@ pub type Str = CompactString;
 /// The maximum depth of a tree. Every decoder rejects deeper input, so that recursion cannot overflow the stack.
 pub const MAX_DEPTH: usize = 256;
 
+/// A JSON-like value: the form of every object in this program.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Tree {
     #[default]
@@ -34,6 +35,7 @@ static NULL: Tree = Tree::Null;
 static EMPTY_MAP: Map = Map { entries: Vec::new() };
 
 impl Map {
+    /// An empty map.
     pub const fn new() -> Map {
         Map { entries: Vec::new() }
     }
@@ -59,6 +61,7 @@ impl Map {
         self.entries.binary_search_by(|(k, _)| k.as_str().cmp(key))
     }
 
+    /// The value of a key; None for a missing key.
     pub fn get(&self, key: &str) -> Option<&Tree> {
         // Linear search is faster for few keys.
         if self.entries.len() <= LINEAR {
@@ -68,14 +71,17 @@ impl Map {
         self.find(key).ok().map(|at| &self.entries[at].1)
     }
 
+    /// The value of a key, to change it.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Tree> {
         self.find(key).ok().map(|at| &mut self.entries[at].1)
     }
 
+    /// Whether the key exists.
     pub fn contains(&self, key: &str) -> bool {
         self.find(key).is_ok()
     }
 
+    /// Sets the value of a key; returns the previous one.
     pub fn insert(&mut self, key: impl Into<Str>, value: impl Into<Tree>) -> Option<Tree> {
         let key = key.into();
         match self.find(&key) {
@@ -87,6 +93,7 @@ impl Map {
         }
     }
 
+    /// Removes a key; returns its value.
     pub fn remove(&mut self, key: &str) -> Option<Tree> {
         self.find(key).ok().map(|at| self.entries.remove(at).1)
     }
@@ -103,26 +110,32 @@ impl Map {
         &mut self.entries[at].1
     }
 
+    /// Removes the entries for which `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &mut Tree) -> bool) {
         self.entries.retain_mut(|(key, value)| keep(key, value));
     }
 
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
+    /// The entries, sorted by key.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &Tree)> + ExactSizeIterator {
         self.entries.iter().map(|(key, value)| (key.as_str(), value))
     }
 
+    /// The entries, sorted by key, to change their values.
     pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = (&str, &mut Tree)> {
         self.entries.iter_mut().map(|(key, value)| (key.as_str(), value))
     }
 
+    /// The keys, sorted.
     pub fn keys(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.entries.iter().map(|(key, _)| key.as_str())
     }
@@ -157,46 +170,57 @@ fn steps(path: &str) -> impl Iterator<Item = &str> {
 
 /// Reads. A missing step returns the null tree, so that reads can be chained.
 impl Tree {
+    /// An empty map as a value.
     pub fn map_new() -> Tree {
         Tree::Map(Map::new())
     }
 
+    /// Whether the value is null.
     pub fn is_null(&self) -> bool {
         matches!(self, Tree::Null)
     }
 
+    /// The value of a boolean.
     pub fn as_bool(&self) -> Option<bool> {
         if let Tree::Bool(value) = self { Some(*value) } else { None }
     }
 
+    /// The value of an integer.
     pub fn as_int(&self) -> Option<i64> {
         if let Tree::Int(value) = self { Some(*value) } else { None }
     }
 
+    /// The value of a string.
     pub fn as_str(&self) -> Option<&str> {
         if let Tree::Str(value) = self { Some(value) } else { None }
     }
 
+    /// The items of a list.
     pub fn as_list(&self) -> Option<&[Tree]> {
         if let Tree::List(items) = self { Some(items) } else { None }
     }
 
+    /// The items of a list, to change them.
     pub fn as_list_mut(&mut self) -> Option<&mut Vec<Tree>> {
         if let Tree::List(items) = self { Some(items) } else { None }
     }
 
+    /// The entries of a map.
     pub fn as_map(&self) -> Option<&Map> {
         if let Tree::Map(map) = self { Some(map) } else { None }
     }
 
+    /// The entries of a map, to change them.
     pub fn as_map_mut(&mut self) -> Option<&mut Map> {
         if let Tree::Map(map) = self { Some(map) } else { None }
     }
 
+    /// The value of a key; None for a missing key.
     pub fn get(&self, key: &str) -> Option<&Tree> {
         self.as_map().and_then(|map| map.get(key))
     }
 
+    /// The value of a key, to change it.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Tree> {
         self.as_map_mut().and_then(|map| map.get_mut(key))
     }
@@ -218,6 +242,7 @@ impl Tree {
         here
     }
 
+    /// The value at a dotted path, to change it.
     pub fn at_mut(&mut self, path: &str) -> Option<&mut Tree> {
         let mut here = self;
         for step in steps(path) {
@@ -279,6 +304,7 @@ impl Tree {
         }
     }
 
+    /// Removes a key; returns its value.
     pub fn remove(&mut self, key: &str) -> Option<Tree> {
         self.as_map_mut().and_then(|map| map.remove(key))
     }

@@ -1,8 +1,8 @@
-//! The bare server: hyper and TLS, and as little as possible behind them. What it does is the limit of
-//! what any server on this machine can do.
+//! The bare server: hyper and TLS, and as little as possible behind them. Its throughput is the limit of any server on
+//! this machine.
 //!
-//! `PUT /x` keeps a body, `GET /x` sends it, `POST /echo` answers with what it got, `POST /broadcast`
-//! sends its body to everyone who has `GET /watch` open.
+//! `PUT /x` stores a body, `GET /x` returns it, `POST /echo` responds with its body, `POST /broadcast` sends its body
+//! to all clients of `GET /watch`.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -60,12 +60,12 @@ fn tls() -> Result<ServerConfig> {
 async fn connection(bare: Arc<Bare>, acceptor: TlsAcceptor, stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     let Ok(tls) = acceptor.accept(stream).await else { return };
-    let service = service_fn(move |request| answer(bare.clone(), request));
+    let service = service_fn(move |request| respond(bare.clone(), request));
     // An error is the client going away.
     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(tls), service).await;
 }
 
-async fn answer(bare: Arc<Bare>, request: Request<Incoming>) -> Result<Response<Body>> {
+async fn respond(bare: Arc<Bare>, request: Request<Incoming>) -> Result<Response<Body>> {
     let path = request.uri().path().to_string();
     let method = request.method().clone();
     if method == Method::GET {
@@ -75,7 +75,7 @@ async fn answer(bare: Arc<Bare>, request: Request<Incoming>) -> Result<Response<
     Ok(match (method, path.as_str()) {
         (Method::POST, "/echo") => reply(StatusCode::CREATED, Body::Full(Some(body))),
         (Method::POST, _) => {
-            // Without a receiver the caller sees the error.
+            // Without a receiver the caller gets the error.
             let _ = bare.frames.send(body);
             reply(StatusCode::CREATED, Body::Full(None))
         }

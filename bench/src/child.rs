@@ -21,9 +21,9 @@ pub(crate) struct Server {
     child: Child,
     pub address: SocketAddr,
     pub tls: Tls,
-    /// How long it took from the start of the process to the first good answer of its readiness.
+    /// The time from the start of the process to its first successful readiness response.
     pub ready_after: Duration,
-    /// Where its administrator's identity is.
+    /// The kubeconfig of its administrator.
     kubeconfig: Option<PathBuf>,
 }
 
@@ -69,12 +69,12 @@ impl Server {
         Ok(server)
     }
 
-    /// Waits until it serves, and becomes its administrator.
+    /// Becomes its administrator, and waits until it serves: not every server serves anonymous clients.
     pub(crate) async fn ready(mut self) -> Result<Server> {
-        self.ready_after = self.wait("/readyz").await?;
         if let Some(kubeconfig) = &self.kubeconfig {
             self.tls = Tls::with_client(&identity(kubeconfig).await?)?;
         }
+        self.ready_after = self.wait("/readyz").await?;
         Ok(self)
     }
 
@@ -139,7 +139,7 @@ impl Server {
         Ok(connections)
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Stops the process, and waits until it has exited.
     pub(crate) async fn stop(mut self) -> Result<()> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM)?;
@@ -154,7 +154,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -43,6 +43,8 @@ enum Command {
     },
     /// Measures authorization, audit, and fairness under a flood of requests
     Gate(CommonArguments),
+    /// Measures custom resources, their definitions and rules, and admission policies
+    Extensions(CommonArguments),
     /// Measures the controllers with a thousand fake nodes
     Controllers(CommonArguments),
     /// Measures the scheduler with five thousand nodes
@@ -59,6 +61,16 @@ enum Command {
     Pods(CommonArguments),
     /// Measures the cluster DNS
     Dns(CommonArguments),
+    /// Measures the service proxy and the cluster DNS; needs root
+    Network {
+        #[command(flatten)]
+        how: CommonArguments,
+        /// The figures to measure, all by default
+        #[arg(value_parser = clap::builder::PossibleValuesParser::new(figures::network::PARTS))]
+        parts: Vec<String>,
+    },
+    /// Measures several nodes of this machine; needs root
+    Nodes(CommonArguments),
     /// A tenant that sends as many requests as it can
     #[command(hide = true)]
     Flood { address: SocketAddr, path: String, token: String },
@@ -79,6 +91,9 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse_from(arguments).command {
         Command::Api { how, names } => measure(&how, async |plan, report| figures::run(plan, &names, report).await),
         Command::Gate(how) => measure(&how, async |plan, report| figures::gate::run(plan, report).await),
+        Command::Extensions(how) => {
+            measure(&how, async |plan, report| figures::extensions::run(how.quick, plan, report).await)
+        }
         Command::Controllers(how) => {
             measure(&how, async |plan, report| figures::controllers::run(how.quick, plan, report).await)
         }
@@ -91,7 +106,16 @@ pub fn main() -> ExitCode {
         Command::Pods(how) => {
             measure_inside(&how, async |plan, report| Box::pin(figures::pods::run(how.quick, plan, report)).await)
         }
-        Command::Dns(how) => measure(&how, async |plan, report| figures::dns::run(plan, report)),
+        Command::Nodes(how) => {
+            measure_inside(&how, async |plan, report| Box::pin(figures::nodes::run(how.quick, plan, report)).await)
+        }
+        Command::Dns(how) => measure_blocking(&how, figures::dns::run),
+        Command::Network { how, parts } => match inside::directory() {
+            Some(dir) => measure_blocking(&CommonArguments { dir, ..how }, |plan, report| {
+                figures::network::run(how.quick, plan, &parts, report)
+            }),
+            None => enter(&how),
+        },
         Command::Flood { address, path, token } => runtime()
             .and_then(|runtime| runtime.block_on(figures::gate::send_flood(address, &path, &token)))
             .map(|()| true),
@@ -115,8 +139,21 @@ fn measure_inside(how: &CommonArguments, figures: impl AsyncFnOnce(&Plan, &mut R
     match inside::directory() {
         // The parent process removes the directory, once nothing is mounted in it any more.
         Some(dir) => measure_as(&Plan { dir, ..plan }, how.json, figures),
-        None => runtime()?.block_on(inside::run(&plan.dir)),
+        None => enter(how),
     }
+}
+
+/// Runs this command in its own namespaces.
+fn enter(how: &CommonArguments) -> Result<bool> {
+    let plan = Plan::new(how.quick, how.dir.clone());
+    runtime()?.block_on(inside::run(&plan.dir))
+}
+
+/// The same for figures whose servers have runtimes of their own, which cannot start inside of another one.
+fn measure_blocking(how: &CommonArguments, figures: impl FnOnce(&Plan, &mut Report) -> Result<()>) -> Result<bool> {
+    let mut report = Report::new(how.json);
+    figures(&Plan::new(how.quick, how.dir.clone()), &mut report)?;
+    Ok(report.finish())
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {

@@ -55,7 +55,7 @@ impl Tls {
 /// The servers are children of this process: their certificates are not verified.
 fn config(identity: Option<&Identity>, protocol: &[u8]) -> Result<ClientConfig> {
     let identity = identity.map(|identity| http_client::Identity::pem(&identity.certificate, &identity.key));
-    Ok(tls::config(&Trust::Anybody, identity.transpose()?.as_ref(), &[protocol])?)
+    Ok(tls::config(&Trust::InsecureSkipVerify, identity.transpose()?.as_ref(), &[protocol])?)
 }
 
 async fn handshake(address: SocketAddr, connector: &TlsConnector) -> Result<TlsStream<TcpStream>> {
@@ -64,8 +64,8 @@ async fn handshake(address: SocketAddr, connector: &TlsConnector) -> Result<TlsS
     Ok(connector.connect(ServerName::try_from("localhost")?, stream).await?)
 }
 
-/// What came back.
-pub(crate) struct Answer {
+/// A response.
+pub(crate) struct Response {
     pub code: u16,
     pub body_bytes: usize,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Connection {
     buffer: Box<[u8]>,
 }
 
-/// Heads of answers are far smaller; bodies pass through in pieces of this size.
+/// The heads of responses are far smaller; bodies are read in pieces of this size.
 const BUFFER_BYTES: usize = 64 << 10;
 
 impl Connection {
@@ -84,18 +84,18 @@ impl Connection {
         Ok(Connection { stream, buffer: vec![0; BUFFER_BYTES].into() })
     }
 
-    /// Sends a whole request and throws the answer's body away.
-    pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<Answer> {
+    /// Sends a whole request and discards the body of the response.
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<Response> {
         let (code, body, here) = self.begin(request).await?;
         let mut left = body - here.len();
         while left > 0 {
             let read = self.stream.read(&mut self.buffer).await?;
             left = left.checked_sub(nonzero(read)?).ok_or("the answer is longer than it said")?;
         }
-        Ok(Answer { code, body_bytes: body })
+        Ok(Response { code, body_bytes: body })
     }
 
-    /// Sends a whole request and keeps the answer's body.
+    /// Sends a whole request and returns the body of the response.
     pub(crate) async fn fetch(&mut self, request: &[u8]) -> Result<Vec<u8>> {
         let (code, body, here) = self.begin(request).await?;
         let mut all = self.buffer[here].to_vec();
@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Opens a stream: the head of the answer is read, what follows is the caller's.
+    /// Opens a stream: reads the head of the response, and returns the rest to the caller.
     pub(crate) async fn stream(mut self, request: &[u8]) -> Result<TlsStream<TcpStream>> {
         self.stream.write_all(request).await?;
         self.stream.flush().await?;
@@ -145,23 +145,23 @@ fn content_length(head: &str) -> Option<usize> {
     head.lines().skip(1).find_map(value)
 }
 
-/// A connection for one who waits for each answer: without a runtime, whose threads would have to be woken
+/// A connection for a caller that waits for each response: without a runtime, whose threads would have to be woken
 /// between the socket and the caller.
-pub(crate) struct Lone {
+pub(crate) struct BlockingConnection {
     stream: rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream>,
     buffer: Box<[u8]>,
 }
 
-impl Lone {
-    pub(crate) fn open(address: SocketAddr, tls: &Tls) -> Result<Lone> {
+impl BlockingConnection {
+    pub(crate) fn open(address: SocketAddr, tls: &Tls) -> Result<BlockingConnection> {
         let stream = std::net::TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         let connection = rustls::ClientConnection::new(tls.http1.config().clone(), ServerName::try_from("localhost")?)?;
         let stream = rustls::StreamOwned::new(connection, stream);
-        Ok(Lone { stream, buffer: vec![0; BUFFER_BYTES].into() })
+        Ok(BlockingConnection { stream, buffer: vec![0; BUFFER_BYTES].into() })
     }
 
-    /// Sends a whole request, and gives the answer's status once all of it is there.
+    /// Sends a whole request, and returns the status after the whole response was read.
     pub(crate) fn exchange(&mut self, request: &[u8]) -> Result<u16> {
         self.stream.write_all(request)?;
         let mut have = 0;
@@ -176,7 +176,7 @@ impl Lone {
     }
 }
 
-/// The status of an answer, the length of its body and where it begins; None where the head goes on.
+/// The status of a response, the length of its body and its offset; None if the head is incomplete.
 fn head(bytes: &[u8]) -> Result<Option<(u16, usize, usize)>> {
     let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else { return Ok(None) };
     let head = std::str::from_utf8(&bytes[..end])?;

@@ -18,7 +18,7 @@ pub(crate) fn pin(core: usize) -> Result<()> {
 }
 
 /// Runs something on one core; what it starts stays there, this thread does not.
-pub(crate) fn here<T>(core: usize, run: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn run_pinned<T>(core: usize, run: impl FnOnce() -> Result<T>) -> Result<T> {
     let before = sched_getaffinity(None)?;
     pin(core)?;
     let result = run();
@@ -28,7 +28,7 @@ pub(crate) fn here<T>(core: usize, run: impl FnOnce() -> Result<T>) -> Result<T>
 
 /// A child on one core, whose output can be read.
 pub(crate) fn pinned(core: usize, command: &mut Command) -> Result<Child> {
-    here(core, || Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?))
+    run_pinned(core, || Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?))
 }
 
 #[cfg(test)]
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn unpins_the_thread() {
         let before = sched_getaffinity(None).expect("an affinity");
-        let inside = here(SERVER, || Ok(sched_getaffinity(None)?.count())).expect("a core");
+        let inside = run_pinned(SERVER, || Ok(sched_getaffinity(None)?.count())).expect("a core");
         assert_eq!(inside, 1);
         assert_eq!(sched_getaffinity(None).expect("an affinity").count(), before.count());
     }

@@ -1,52 +1,52 @@
 //! One measured number beside its limit, and how it is shown.
 
-/// What a ratio has to be.
+/// The requirement of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Must {
+pub(crate) enum Goal {
     AtLeast(f64),
     AtMost(f64),
-    /// Wished for: shown, never failed.
+    /// An aim: shown, but a miss is no failure.
     Aim(f64),
     /// Shown for its own sake.
     Nothing,
 }
 
-impl Must {
+impl Goal {
     fn holds(self, ratio: f64) -> bool {
         match self {
-            Must::AtLeast(bound) => ratio >= bound,
-            Must::AtMost(bound) | Must::Aim(bound) => ratio <= bound,
-            Must::Nothing => true,
+            Goal::AtLeast(bound) => ratio >= bound,
+            Goal::AtMost(bound) | Goal::Aim(bound) => ratio <= bound,
+            Goal::Nothing => true,
         }
     }
 
     fn text(self) -> String {
         match self {
-            Must::AtLeast(bound) => format!(">= {bound}"),
-            Must::AtMost(bound) => format!("<= {bound}"),
-            Must::Aim(bound) => format!("aim <= {bound}"),
-            Must::Nothing => String::new(),
+            Goal::AtLeast(bound) => format!(">= {bound}"),
+            Goal::AtMost(bound) => format!("<= {bound}"),
+            Goal::Aim(bound) => format!("aim <= {bound}"),
+            Goal::Nothing => String::new(),
         }
     }
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Figure {
+pub(crate) struct BenchmarkResult {
     pub name: &'static str,
     pub value: f64,
     pub unit: &'static str,
     /// In the same unit, measured in the same run.
     pub limit: f64,
-    pub must: Must,
+    pub goal: Goal,
 }
 
-impl Figure {
+impl BenchmarkResult {
     pub(crate) fn ratio(&self) -> f64 {
         if self.limit == 0.0 { 0.0 } else { self.value / self.limit }
     }
 
     pub(crate) fn ok(&self) -> bool {
-        self.must.holds(self.ratio())
+        self.goal.holds(self.ratio())
     }
 
     fn json(&self) -> String {
@@ -57,21 +57,26 @@ impl Figure {
             self.unit,
             self.limit,
             self.ratio(),
-            self.must.text(),
+            self.goal.text(),
             self.ok()
         )
     }
 
     fn row(&self) -> String {
         let mark = if self.ok() { "ok" } else { "MISSED" };
-        let (name, unit, must) = (self.name, self.unit, self.must.text());
+        let (name, unit, goal) = (self.name, self.unit, self.goal.text());
         format!(
-            "{name:<46} {:>12} {unit:<8} {:>12} {:>7.2}  {must:<10} {mark}",
+            "{name:<46} {:>12} {unit:<8} {:>12} {:>7.2}  {goal:<10} {mark}",
             number(self.value),
             number(self.limit),
             self.ratio()
         )
     }
+}
+
+fn skipped_json(name: &str, why: &str) -> String {
+    let tree = api::tree! { "name" => name, "skipped" => why };
+    String::from_utf8_lossy(&api::json::encode(&tree, None)).into_owned()
 }
 
 /// Four digits are as many as such a measurement is good for.
@@ -83,7 +88,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Shows figures as they come and remembers whether one missed.
+/// Prints figures as they are measured, and records whether one missed its limit.
 pub(crate) struct Report {
     json: bool,
     missed: usize,
@@ -95,7 +100,7 @@ impl Report {
         Report { json, missed: 0, shown: 0 }
     }
 
-    pub(crate) fn add(&mut self, figure: &Figure) {
+    pub(crate) fn add(&mut self, figure: &BenchmarkResult) {
         if self.json {
             println!("{}", figure.json());
         } else {
@@ -105,12 +110,21 @@ impl Report {
             println!("{}", figure.row());
         }
         self.shown += 1;
-        if !figure.ok() && !matches!(figure.must, Must::Aim(_)) {
+        if !figure.ok() && !matches!(figure.goal, Goal::Aim(_)) {
             self.missed += 1;
         }
     }
 
-    /// Says what takes a while, on standard error: the figures are for other programs too.
+    /// A figure that this server cannot have, and why.
+    pub(crate) fn skip(&mut self, name: &str, why: &str) {
+        if self.json {
+            println!("{}", skipped_json(name, why));
+        } else {
+            println!("{name:<46} skipped: {why}");
+        }
+    }
+
+    /// Reports progress on standard error: standard output is for other programs.
     pub(crate) fn progress(&self, text: &str) {
         eprintln!("{text} ...");
     }
@@ -131,24 +145,24 @@ mod tests {
     #[test]
     fn judges_figures_by_ratio() {
         let cases = [
-            (Must::AtLeast(0.5), 50.0, true),
-            (Must::AtLeast(0.5), 49.0, false),
-            (Must::AtMost(1.2), 120.0, true),
-            (Must::AtMost(1.2), 121.0, false),
-            (Must::Nothing, 1.0, true),
+            (Goal::AtLeast(0.5), 50.0, true),
+            (Goal::AtLeast(0.5), 49.0, false),
+            (Goal::AtMost(1.2), 120.0, true),
+            (Goal::AtMost(1.2), 121.0, false),
+            (Goal::Nothing, 1.0, true),
         ];
-        for (must, value, ok) in cases {
-            let figure = Figure { name: "x", value, unit: "1/s", limit: 100.0, must };
-            assert_eq!(figure.ok(), ok, "{must:?} {value}");
+        for (goal, value, ok) in cases {
+            let figure = BenchmarkResult { name: "x", value, unit: "1/s", limit: 100.0, goal };
+            assert_eq!(figure.ok(), ok, "{goal:?} {value}");
         }
     }
 
     #[test]
     fn missed_aims_do_not_fail() {
         let mut report = Report::new(true);
-        report.add(&Figure { name: "x", value: 3.0, unit: "ms", limit: 1.0, must: Must::Aim(1.0) });
+        report.add(&BenchmarkResult { name: "x", value: 3.0, unit: "ms", limit: 1.0, goal: Goal::Aim(1.0) });
         assert!(report.finish());
-        report.add(&Figure { name: "y", value: 3.0, unit: "ms", limit: 1.0, must: Must::AtMost(1.0) });
+        report.add(&BenchmarkResult { name: "y", value: 3.0, unit: "ms", limit: 1.0, goal: Goal::AtMost(1.0) });
         assert!(!report.finish());
     }
 }

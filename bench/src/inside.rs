@@ -76,7 +76,7 @@ fn kill_inside(child: &mut Child) -> Result<()> {
         child.kill()?;
     }
     for pid in pids {
-        // One that has ended already is what is wanted.
+        // A process that has exited already is no error.
         let _ = kill_process(pid, Signal::KILL);
     }
     Ok(())

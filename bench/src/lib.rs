@@ -1,7 +1,7 @@
-//! `tiphys bench api`, `gate`, `controllers`, `scheduler`, `runtime` and `pods`: how fast it is, each figure against a limit, most of them
-//! measured in the same run. The server runs as a child of its own; so does the bare hyper server that sets most limits.
-//! This process is the client. It must not know the server's inside: it measures what a client sees and
-//! what the kernel says of the process.
+//! `tiphys bench api`, `gate`, `extensions`, `controllers`, `scheduler`, `runtime`, `pods`, `dns`, `network`, `nodes`:
+//! each figure is compared with a limit, most of them measured in the same run. The server runs as a child process, and
+//! so does the bare hyper server that sets most limits. This process is the client. It is independent of the server's
+//! internals: it measures what a client and the kernel observe.
 
 #![warn(unreachable_pub)]
 
@@ -13,9 +13,11 @@ mod cores;
 mod figure;
 mod figures;
 mod inside;
+mod large_cluster;
 mod load;
 mod objects;
 mod process;
+mod traffic;
 mod watchers;
 
 pub use cli::main;

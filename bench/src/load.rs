@@ -1,4 +1,4 @@
-//! Many connections at once, each sending its next request as soon as it has the answer to the last.
+//! Many concurrent connections, each of which sends its next request as soon as it has the last response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ impl Side {
         self
     }
 
-    /// What is sent from here on; numbers go on from `next`.
+    /// Sets the request to send from now on; numbers continue from `next`.
     pub(crate) fn send(&mut self, template: Template, next: u64) {
         self.template = template;
         self.next.store(next, Ordering::Relaxed);

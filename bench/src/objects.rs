@@ -1,4 +1,4 @@
-//! The requests that are sent: whole HTTP/1.1 requests, made once, with a place for a number in the name.
+//! The requests that are sent: whole HTTP/1.1 requests, built once, with a placeholder for a number in the name.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ const HOLE: &str = "########";
 #[derive(Clone)]
 pub(crate) struct Template {
     bytes: Arc<[u8]>,
-    /// Where the number stands: in the path, in the body, or nowhere.
+    /// The positions of the number: in the path, in the body, or nowhere.
     holes: Arc<[usize]>,
 }
 
@@ -21,7 +21,11 @@ impl Template {
     }
 
     pub(crate) fn get(path: &str) -> Template {
-        Template::new(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: application/json\r\n\r\n").into())
+        Template::get_as(path, "application/json")
+    }
+
+    pub(crate) fn get_as(path: &str, accept: &str) -> Template {
+        Template::new(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: {accept}\r\n\r\n").into())
     }
 
     /// The same request of the owner of a token.
@@ -76,7 +80,7 @@ pub(crate) const SERVICE_ACCOUNT: &str = r#"{"kind":"ServiceAccount","apiVersion
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// Where the object with a number is.
+/// The path of the object with a number.
 pub(crate) fn numbered(collection: &str, prefix: &str) -> String {
     format!("{collection}/{prefix}-{HOLE}")
 }
@@ -90,11 +94,11 @@ pub(crate) fn config_map(prefix: &str, bytes: usize) -> String {
     format!("{head}{}\"}}}}", &filler[..bytes.saturating_sub(head.len() + 3)])
 }
 
-/// What a ConfigMap of 1 KiB grows by when it is stored: identity, times and managed fields.
+/// How much a ConfigMap of 1 KiB grows when it is stored: identity, times and managed fields.
 pub(crate) const STORED_EXTRA_BYTES: usize = 330;
 
-/// A pod as real ones are: two containers with variables, probes, resources and mounts. `filler` bytes
-/// of arguments bring it to a size.
+/// A realistic pod: two containers with variables, probes, resources and mounts. `filler` bytes of arguments enlarge
+/// it.
 pub(crate) fn pod(prefix: &str, filler: usize) -> String {
     let arguments: Vec<String> = (0..filler / 50).map(|n| format!(r#""--option-{n:02}={}""#, "v".repeat(34))).collect();
     let arguments = arguments.join(",");

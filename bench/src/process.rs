@@ -1,4 +1,4 @@
-//! What the kernel says of a process and of the sockets of this machine.
+//! The kernel's statistics of a process and of the sockets of this machine.
 
 use std::fs;
 use std::time::Duration;

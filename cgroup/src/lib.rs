@@ -41,9 +41,9 @@ struct Hierarchy {
     root: PathBuf,
 }
 
-/// What a user of a machine without cgroups can do.
+/// Advice for a user of a machine without cgroups.
 const NOT_MOUNTED: &str = "no cgroup file system is mounted, so that this machine cannot run pods: mount one (mount -t \
-                           cgroup2 none /sys/fs/cgroup), or run the control plane alone (tiphys up --disable-agent)";
+                           cgroup2 none /sys/fs/cgroup)";
 
 impl Hierarchies {
     /// Detects the mounted hierarchies.
@@ -96,6 +96,11 @@ impl Hierarchies {
     /// The directories of a path in all v1 hierarchies, with the names of the hierarchies.
     pub fn directories(&self, path: &str) -> Vec<(String, PathBuf)> {
         self.v1.iter().map(|h| (h.controllers.join(","), below(&h.root, path))).collect()
+    }
+
+    /// The directories of a path in all hierarchies that limits are set in.
+    pub fn roots(&self, path: &str) -> Vec<PathBuf> {
+        self.all(path)
     }
 
     fn all(&self, path: &str) -> Vec<PathBuf> {
@@ -329,10 +334,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_cgroups_is_told_what_to_do() {
+    fn reports_how_to_mount_missing_cgroups() {
         for mounts in ["", "none /sys/fs/cgroup tmpfs rw 0 0\nproc /proc proc rw 0 0\n"] {
             let error = Hierarchies::of_mounts(mounts).expect_err("no hierarchy").to_string();
-            for part in ["no cgroup file system is mounted", "mount -t cgroup2", "tiphys up --disable-agent"] {
+            for part in ["no cgroup file system is mounted", "mount -t cgroup2"] {
                 assert!(error.contains(part), "{error}");
             }
         }

@@ -1,5 +1,5 @@
 //! Leader election with a Lease: one of several processes leads, and another takes over only after the lease was not
-//! renewed for its duration. Expiration is judged by observed changes on the local clock, since machines' clocks
+//! renewed for its duration. Expiration is determined by observed changes on the local clock, since machines' clocks
 //! differ.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use stdx::clock::Clock;
 const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
 /// Spreads the attempts of waiting candidates.
 const JITTER: f64 = 1.2;
-/// A release conflicts with at most the one renewal that was under way; more attempts bear other writers of the lease.
+/// A release conflicts with at most one renewal in flight; more attempts tolerate other writers of the lease.
 const RELEASE_ATTEMPTS: usize = 5;
 
 /// The durations of leader election.
@@ -58,19 +58,19 @@ pub struct Election {
     pub fence: Fence,
     /// Annotations that the leader sets on the lease.
     pub announces: LeaseAnnotations,
-    pub observed: Observed,
+    pub observed: ObservedLease,
 }
 
 pub(crate) type LeaseAnnotations = Box<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
 
 /// The last observed lease, and since when it is unchanged.
 #[derive(Debug, Default)]
-pub struct Observed {
+pub struct ObservedLease {
     lease: Option<(Tree, Instant)>,
 }
 
-impl Observed {
-    fn see(&mut self, lease: Option<&Tree>, now: Instant) {
+impl ObservedLease {
+    fn observe(&mut self, lease: Option<&Tree>, now: Instant) {
         let same = |(seen, _): &(Tree, Instant)| lease.is_some_and(|lease| seen.at("spec") == lease.at("spec"));
         match (&mut self.lease, lease) {
             (Some(seen), Some(lease)) if same(seen) => seen.0 = lease.clone(),
@@ -171,25 +171,25 @@ impl Election {
             Err(error) => return Err(error),
         };
         let now = Instant::now();
-        self.observed.see(found.as_ref(), now);
+        self.observed.observe(found.as_ref(), now);
         let unchanged = self.observed.lease.as_ref().map_or(Duration::ZERO, |(_, since)| now - *since);
         let (namespace, name) = (&self.lock.namespace, &self.lock.name);
         let written = match decide(found.as_ref(), unchanged, &self.lock, self.timing, self.clock.now()) {
             Decision::Wait => return Ok(false),
-            Decision::Create(lease) => self.client.create(LEASES, namespace, &self.announced(lease)).await,
-            Decision::Update(lease) => self.client.update(LEASES, namespace, name, &self.announced(lease)).await,
+            Decision::Create(lease) => self.client.create(LEASES, namespace, &self.with_annotations(lease)).await,
+            Decision::Update(lease) => self.client.update(LEASES, namespace, name, &self.with_annotations(lease)).await,
         };
         match written {
             // Another candidate was faster.
             Err(error) if error.is_already_exists() || error.is_conflict() => Ok(false),
             written => {
-                self.observed.see(Some(&written?), Instant::now());
+                self.observed.observe(Some(&written?), Instant::now());
                 Ok(true)
             }
         }
     }
 
-    fn announced(&self, mut lease: Tree) -> Tree {
+    fn with_annotations(&self, mut lease: Tree) -> Tree {
         for (name, text) in (self.announces)() {
             lease.child("metadata").child("annotations").set(name, text);
         }
@@ -280,18 +280,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_lease_changes_count() {
-        let mut observed = Observed::default();
+        let mut observed = ObservedLease::default();
         let start = Instant::now();
         let second = Duration::from_secs(1);
-        observed.see(Some(&lease("a", 1)), start);
+        observed.observe(Some(&lease("a", 1)), start);
         let mut labelled = lease("a", 1);
         labelled.child("metadata").set("resourceVersion", "8");
-        observed.see(Some(&labelled), start + second);
+        observed.observe(Some(&labelled), start + second);
         let (seen, since) = observed.lease.as_ref().expect("a lease");
         assert_eq!((seen.str("metadata.resourceVersion"), *since), ("8", start));
-        observed.see(Some(&lease("a", 2)), start + second * 2);
+        observed.observe(Some(&lease("a", 2)), start + second * 2);
         assert_eq!(observed.lease.as_ref().expect("a lease").1, start + second * 2);
-        observed.see(None, start + second * 3);
+        observed.observe(None, start + second * 3);
         assert!(observed.lease.is_none());
     }
 }

@@ -22,6 +22,8 @@ pub enum Error {
         message: String,
         /// The reasons of the causes in the details.
         causes: Vec<String>,
+        /// The name of the object in the details; empty if the error is not about one object.
+        object: String,
     },
     /// No response, or an incomplete one.
     #[error("request failed: {0}")]
@@ -72,6 +74,7 @@ impl Error {
             reason: status.str("reason").to_string(),
             message: status.str("message").to_string(),
             causes: causes.collect(),
+            object: status.str("details.name").to_string(),
         }
     }
 
@@ -82,6 +85,11 @@ impl Error {
     /// Whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.is("NotFound")
+    }
+
+    /// Whether nothing is served at the path: a 404 that names no object.
+    pub fn is_path_not_found(&self) -> bool {
+        matches!(self, Error::Status { code: 404, object, .. } if object.is_empty())
     }
 
     /// Whether an object with this name exists.

@@ -20,6 +20,7 @@ const PAGE: usize = 500;
 pub trait Listener: Send + Sync {
     /// An added or changed object.
     fn put(&self, object: &Tree);
+    /// An object was deleted.
     fn deleted(&self, object: &Tree);
     /// All existing objects: others were deleted unnoticed.
     fn listed(&self, uids: &BTreeSet<Str>);
@@ -53,14 +54,14 @@ impl Follower {
             tokio::select! {
                 biased;
                 changed = relist.changed() => if changed.is_err() { return },
-                () = self.follow(generation) => {}
+                () = self.list_and_watch(generation) => {}
             }
         }
     }
 
-    /// Lists for a generation, then watches. Objects are reported between two awaits, so that dropping this future
-    /// never leaves an object partially reported.
-    async fn follow(&self, generation: u64) {
+    /// Lists for a generation, then watches. Objects are reported between two awaits: dropping this future never leaves
+    /// an object partially reported.
+    async fn list_and_watch(&self, generation: u64) {
         let mut state = State::Listing;
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {

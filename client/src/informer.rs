@@ -78,12 +78,12 @@ pub struct Informer {
 
 /// The backoff of an informer after consecutive failures.
 #[derive(Default)]
-struct Pauses {
+struct InformerBackoff {
     failures: u32,
     expired: bool,
 }
 
-impl Pauses {
+impl InformerBackoff {
     /// The first expired version is not a failure: the next list returns a new one.
     fn next(&mut self, error: &Error) -> Option<Duration> {
         if error.is_expired() && !std::mem::replace(&mut self.expired, true) {
@@ -128,7 +128,7 @@ impl Informer {
         self.selection
     }
 
-    /// The objects that it has seen.
+    /// The observed objects.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
@@ -155,7 +155,7 @@ impl Informer {
     }
 
     /// Whether the store shows a write, or never will because the object is not selected.
-    pub fn shows(&self, writes: &WriteRecord) -> bool {
+    pub fn has_observed(&self, writes: &WriteRecord) -> bool {
         match (&writes.mark, self.store.object(&writes.key)) {
             (WriteMark::Revision(revision), None) => {
                 self.store.revision() >= *revision || !self.selection.covers(writes)
@@ -167,7 +167,7 @@ impl Informer {
 
     /// Waits until the store shows a write.
     pub async fn wait_for(&self, writes: &WriteRecord) {
-        self.store.wait_until(|_| self.shows(writes)).await;
+        self.store.wait_until(|_| self.has_observed(writes)).await;
     }
 
     /// Runs until it is dropped.
@@ -185,19 +185,19 @@ impl Informer {
         };
         tokio::select! {
             biased;
-            () = self.follow_for_good() => {}
+            () = self.run_forever() => {}
             () = resync => {}
         }
     }
 
-    async fn follow_for_good(&self) {
+    async fn run_forever(&self) {
         let mut state = State::Listing;
-        let mut pauses = Pauses::default();
+        let mut pauses = InformerBackoff::default();
         loop {
             let (next, heard, result) = self.step(state).await;
             state = next;
             if heard {
-                pauses = Pauses::default();
+                pauses = InformerBackoff::default();
             }
             let Err(error) = result else { continue };
             tracing::debug!(resource = self.selection.resource.plural, %error, "list or watch failed, restarting informer");
@@ -214,7 +214,7 @@ impl Informer {
                 Ok(version) => (State::Watching { version }, false, Ok(())),
                 Err(error) => (State::Listing, false, Err(error)),
             },
-            State::Watching { version } => self.follow(version).await,
+            State::Watching { version } => self.watch_from(version).await,
         }
     }
 
@@ -239,7 +239,7 @@ impl Informer {
         }
     }
 
-    async fn follow(&self, mut version: String) -> (State, bool, Result<()>) {
+    async fn watch_from(&self, mut version: String) -> (State, bool, Result<()>) {
         let query = format!("allowWatchBookmarks=true&resourceVersion={version}&{}", self.selection.query);
         let mut seen = false;
         let ended = match self.client.watch(self.selection.resource, &query).await {
@@ -257,7 +257,7 @@ impl Informer {
         while let Some(event) = or_timeout(watch.next()).await? {
             let revision = self.take(event?)?;
             *version = revision.to_string();
-            // Set last, so that a revision is in the store and reported when a waiter sees it.
+            // Set last: when a waiter gets a revision, it is already in the store and reported.
             self.store.set_revision(revision);
             *seen = true;
         }
@@ -292,7 +292,7 @@ impl Informer {
     }
 }
 
-/// A watch without any event for long is considered broken: bookmarks come every minute.
+/// A watch without any event for long is considered broken: the server sends bookmarks every minute.
 async fn or_timeout<T>(next: impl Future<Output = T>) -> Result<T> {
     let heard = tokio::time::timeout(LONGEST_SILENCE, next).await;
     heard.map_err(|_| Error::Transport("watch timed out: no event or bookmark".to_string()))

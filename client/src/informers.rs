@@ -19,12 +19,12 @@ pub struct Informers {
     client: Client,
     random: Arc<Random>,
     recent: Arc<TreeCache>,
-    known: Mutex<Known>,
+    known: Mutex<InformerSet>,
     resync: Duration,
 }
 
 #[derive(Default)]
-struct Known {
+struct InformerSet {
     informers: Vec<(Arc<Informer>, Option<JoinHandle<()>>)>,
     runs: bool,
 }
@@ -43,7 +43,7 @@ impl Informers {
 
     /// The informer of a selection; it is started with the other informers, or at once if they run.
     pub fn informer(&self, selection: Selection) -> Arc<Informer> {
-        let mut known = self.known();
+        let mut known = self.state();
         if let Some((informer, _)) = known.informers.iter().find(|(informer, _)| informer.selection() == selection) {
             return informer.clone();
         }
@@ -57,7 +57,7 @@ impl Informers {
 
     /// Starts the existing informers; later ones start at once.
     pub fn start(&self) {
-        let mut known = self.known();
+        let mut known = self.state();
         known.runs = true;
         for (informer, task) in &mut known.informers {
             task.get_or_insert_with(|| tokio::spawn(informer.clone().run()));
@@ -66,7 +66,7 @@ impl Informers {
 
     /// Stops the informer of a selection whose resource no longer exists. Its store may still be referenced.
     pub fn remove(&self, selection: Selection) {
-        let mut known = self.known();
+        let mut known = self.state();
         let Some(at) = known.informers.iter().position(|(informer, _)| informer.selection() == selection) else {
             return;
         };
@@ -76,7 +76,7 @@ impl Informers {
 
     /// Stops all informers.
     pub fn stop(&self) {
-        let mut known = self.known();
+        let mut known = self.state();
         known.runs = false;
         for (_, task) in &mut known.informers {
             task.take().iter().for_each(JoinHandle::abort);
@@ -85,15 +85,15 @@ impl Informers {
 
     /// Waits until all current informers have synced.
     pub async fn synced(&self) {
-        let waiting: Vec<_> = self.known().informers.iter().map(|(informer, _)| informer.synced()).collect();
+        let waiting: Vec<_> = self.state().informers.iter().map(|(informer, _)| informer.synced()).collect();
         for mut synced in waiting {
             let _ = synced.wait_for(|synced| *synced).await;
         }
     }
 
     /// Whether all matching informers have observed a write.
-    pub fn show(&self, writes: &WriteRecord) -> bool {
-        self.of(writes.resource).iter().all(|informer| informer.shows(writes))
+    pub fn have_observed(&self, writes: &WriteRecord) -> bool {
+        self.of(writes.resource).iter().all(|informer| informer.has_observed(writes))
     }
 
     /// Waits until all matching informers have observed the writes.
@@ -111,7 +111,7 @@ impl Informers {
     }
 
     fn of(&self, resource: Resource) -> Vec<Arc<Informer>> {
-        let known = self.known();
+        let known = self.state();
         let same = |informer: &&Arc<Informer>| {
             let other = informer.selection().resource;
             (other.group, other.plural) == (resource.group, resource.plural)
@@ -119,7 +119,7 @@ impl Informers {
         known.informers.iter().map(|(informer, _)| informer).filter(same).cloned().collect()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn state(&self) -> MutexGuard<'_, InformerSet> {
         self.known.lock()
     }
 }

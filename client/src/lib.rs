@@ -1,5 +1,5 @@
-//! An API client: requests, informers, work queues, events and leader election. It does not know whether the server
-//! is in the same process or behind HTTPS, nor how the server works.
+//! An API client: requests, informers, work queues, events and leader election. It depends neither on whether the
+//! server is in the same process or behind HTTPS, nor on how the server works.
 
 #![warn(unreachable_pub)]
 
@@ -19,6 +19,7 @@ pub mod ordered;
 mod queue;
 mod random;
 mod recorder;
+mod reflector;
 mod requests;
 mod resource;
 mod store;
@@ -37,10 +38,11 @@ pub use metrics::{Metric, Metrics};
 pub use object::{Key, Object, ObservedObject, key, key_of, revision_of, split};
 pub use queue::{Queue, WorkResult};
 pub use random::Random;
-pub use recorder::{Events, Note, Recorder};
+pub use recorder::{EventDetails, Events, Recorder};
+pub use reflector::{ObjectChange, Reflector, Sink};
 pub use requests::{Client, DeleteOptions, Patch, Propagation};
 pub use resource::Resource;
 pub use store::{Change, Store};
-pub use throttle::Throttled;
+pub use throttle::ThrottledTransport;
 pub use transport::{Body, DiscardBody, ObjectFrames, ResponseFuture, Transport};
 pub use watch::{Event, Watch};

@@ -164,8 +164,8 @@ impl Metrics {
         self.0.families.forget(metric, labels);
     }
 
-    /// Calls `collect` before metrics are rendered, so that gauges need no updates in between. The given gauges are
-    /// cleared each time.
+    /// Calls `collect` before metrics are rendered: gauges need no updates in between. The given gauges are cleared
+    /// each time.
     pub fn on_collect<const N: usize>(
         &self,
         gauges: [&'static Metric; N],
@@ -254,7 +254,7 @@ mod tests {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
         zones.lock().pop();
-        assert!(!metrics.render().contains("size{zone=\"b\"}"), "a zone that is gone is not shown");
+        assert!(!metrics.render().contains("size{zone=\"b\"}"), "a removed zone is not rendered");
         metrics.forget(&SYNCS, &["success"]);
         assert!(!metrics.render().contains("job_syncs_total{"));
         // The wrong number of labels is only logged.

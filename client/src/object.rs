@@ -12,7 +12,7 @@ use stdx::sync::{Mutex, MutexGuard};
 /// `NAMESPACE/NAME`, or `NAME` of a cluster-scoped object.
 pub type Key = Arc<str>;
 
-/// The limit of cached trees in bytes of JSON; a tree takes about three times that.
+/// The limit of cached trees in bytes of JSON; a tree needs about three times that.
 const RECENT_BYTES: usize = 8 << 20;
 /// The number of stale entries that triggers a cleanup.
 const GONE: usize = 64;
@@ -40,19 +40,19 @@ struct CachedTree {
 }
 
 impl TreeCache {
-    fn keep(&self, made: &Arc<CachedTree>) {
-        let mut kept = self.kept();
+    fn insert(&self, made: &Arc<CachedTree>) {
+        let mut kept = self.state();
         kept.count += 1;
         kept.bytes += made.size;
         kept.made.push_back(Arc::downgrade(made));
         let dropped = kept.overflow();
-        kept.forget_gone();
-        // Unlock first: dropping trees takes longer than all of the above.
+        kept.remove_dropped();
+        // Unlock first: dropping trees is slower than all of the above.
         drop(kept);
         dropped.iter().for_each(|made| drop(made.take()));
     }
 
-    fn kept(&self) -> MutexGuard<'_, CacheState> {
+    fn state(&self) -> MutexGuard<'_, CacheState> {
         self.0.lock()
     }
 }
@@ -77,7 +77,7 @@ impl CacheState {
     }
 
     /// Amortized cleanup.
-    fn forget_gone(&mut self) {
+    fn remove_dropped(&mut self) {
         if self.made.len() > 2 * self.count + GONE {
             self.made.retain(|made| made.strong_count() > 0);
         }
@@ -93,7 +93,7 @@ impl CachedTree {
 impl Drop for CachedTree {
     fn drop(&mut self) {
         if self.take().is_some() {
-            self.recent.kept().remove(self.size);
+            self.recent.state().remove(self.size);
         }
     }
 }
@@ -126,7 +126,7 @@ impl Object {
         let uid = Str::new(tree.str("metadata.uid"));
         let kept = Mutex::new(Some(tree.clone()));
         let made = Arc::new(CachedTree { tree: kept, size: bytes.len(), recent: recent.clone() });
-        recent.keep(&made);
+        recent.insert(&made);
         let object = Object { key, uid, revision, bytes, types: types.clone(), places: Box::default(), made };
         Some((object, tree))
     }
@@ -136,7 +136,7 @@ impl Object {
         &self.bytes
     }
 
-    pub(crate) fn with_places(&self, places: Box<[(&'static str, Str)]>) -> Object {
+    pub(crate) fn with_index_values(&self, places: Box<[(&'static str, Str)]>) -> Object {
         Object {
             key: self.key.clone(),
             uid: self.uid.clone(),
@@ -154,11 +154,11 @@ impl Object {
         if let Some(tree) = &*made {
             return tree.clone();
         }
-        // It was decoded before, so decoding succeeds.
+        // The bytes were decoded before, so decoding succeeds.
         let tree = Arc::new(decode(&self.bytes, &self.types).unwrap_or_default());
         *made = Some(tree.clone());
         drop(made);
-        self.made.recent.keep(&self.made);
+        self.made.recent.insert(&self.made);
         tree
     }
 }
@@ -256,10 +256,10 @@ mod tests {
         for at in 0..1000 {
             let gone = read(&at.to_string(), &recent, 10);
             let tree = Arc::downgrade(&gone.tree());
-            drop(gone.with_places(Box::default()));
+            drop(gone.with_index_values(Box::default()));
             assert!(tree.upgrade().is_some(), "the object is there");
             drop(gone);
-            assert!(tree.upgrade().is_none(), "the object is gone");
+            assert!(tree.upgrade().is_none(), "the object is dropped");
         }
         let all = recent.0.lock();
         assert_eq!((all.count, all.bytes), (1, kept.bytes().len()));

@@ -1,5 +1,5 @@
 //! A watch channel like `tokio::sync::watch`, with the methods used here. Tokio wakes waiters in random order; this
-//! one wakes them in order of arrival, so that simulations are reproducible.
+//! channel wakes them in order of arrival, which makes simulations reproducible.
 
 use std::fmt;
 use std::ops::Deref;

@@ -107,11 +107,11 @@ impl Queue {
     fn take(&self) -> Next {
         let now = Instant::now();
         let mut core = self.core();
-        let due = core.wake(now);
+        let due = core.add_due(now);
         let next = core.take(now);
         self.count(&core, due);
         if let (Next::Key(key), Some(metrics)) = (&next, &self.metrics) {
-            metrics.waited.observe(core.waited(key).as_secs_f64());
+            metrics.waited.observe(core.queue_time(key).as_secs_f64());
         }
         // Of two concurrent additions only one wakes a worker, and a worker woken for a delayed key may get another
         // one.
@@ -213,7 +213,7 @@ impl Core {
     }
 
     /// Adds due keys; returns how many.
-    fn wake(&mut self, now: Instant) -> usize {
+    fn add_due(&mut self, now: Instant) -> usize {
         let mut added = 0;
         while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= now) {
             let key = entry.remove();
@@ -238,7 +238,7 @@ impl Core {
         }
     }
 
-    fn waited(&self, key: &Key) -> Duration {
+    fn queue_time(&self, key: &Key) -> Duration {
         self.busy.get(key).map_or(Duration::ZERO, |(_, waited)| *waited)
     }
 
@@ -270,12 +270,12 @@ impl Core {
         let longest = self.longest_pause.unwrap_or(LONGEST_PAUSE);
         *failures = failures.saturating_add(1);
         let pause = pause_after(*failures, FIRST_PAUSE, longest);
-        let time = (now + timer_pause(pause)).max(self.turn(now));
+        let time = (now + timer_pause(pause)).max(self.next_requeue_time(now));
         self.add_at(key, time);
     }
 
     /// When the next failed key may be requeued.
-    fn turn(&mut self, now: Instant) -> Instant {
+    fn next_requeue_time(&mut self, now: Instant) -> Instant {
         let full = self.bucket_full.unwrap_or(now).max(now) + INTERVAL;
         self.bucket_full = Some(full);
         full.checked_sub(INTERVAL * BURST).unwrap_or(now).max(now)

@@ -20,7 +20,7 @@ impl Random {
         RandomState::new().build_hasher().finish()
     }
 
-    /// SplitMix64: the state is one addition, so that threads need no lock.
+    /// SplitMix64: the state is one addition, and threads need no lock.
     pub fn next(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http::{Method, Request, header};
 
 use crate::{
-    Body, DiscardBody, Error, Fence, ObjectFrames, Resource, Result, Throttled, Transport, Watch, fence, writes,
+    Body, DiscardBody, Error, Fence, ObjectFrames, Resource, Result, ThrottledTransport, Transport, Watch, fence,
+    writes,
 };
 
 const JSON: &str = "application/json";
@@ -123,7 +124,7 @@ impl Client {
 
     /// The same client with a rate limit.
     pub fn throttled(&self, per_second: f64, burst: u32) -> Client {
-        Client { transport: Throttled::around(self.transport.clone(), per_second, burst), ..self.clone() }
+        Client { transport: ThrottledTransport::wrap(self.transport.clone(), per_second, burst), ..self.clone() }
     }
 
     /// Reads one object.
@@ -140,7 +141,7 @@ impl Client {
     pub async fn get_path(&self, path: &str, accept: &str) -> Result<Tree> {
         let accept = if accept.is_empty() { JSON } else { accept };
         let request = self.request(Method::GET, path, ("", accept), None)?;
-        let (code, bytes) = in_time(self.exchange(request)).await?;
+        let (code, bytes) = with_timeout(self.exchange(request)).await?;
         parse_response(code, &bytes)
     }
 
@@ -154,10 +155,12 @@ impl Client {
         let path = with_query(&resource.path(namespace), query);
         let mut request = self.request(Method::GET, &path, ("", JSON), None)?;
         request.extensions_mut().insert(ObjectFrames);
-        in_time(async {
+        with_timeout(async {
             let (code, body) = self.send(request).await?;
             if code != 200 {
-                return Err(parse_response(code, &body.whole().await?).err().unwrap_or_else(|| odd(code)));
+                return Err(parse_response(code, &body.whole().await?)
+                    .err()
+                    .unwrap_or_else(|| unexpected_status(code)));
             }
             if body.pieces { whole_pieces(body).await } else { split(&body.whole().await?) }
         })
@@ -192,12 +195,12 @@ impl Client {
         let path = with_query(&with_query(path, "watch=true"), query);
         let mut request = self.request(Method::GET, &path, ("", accept), None)?;
         request.extensions_mut().insert(ObjectFrames);
-        in_time(async {
+        with_timeout(async {
             let (code, body) = self.send(request).await?;
             if code == 200 {
                 return Ok(Watch::new(body));
             }
-            Err(parse_response(code, &body.whole().await?).err().unwrap_or_else(|| odd(code)))
+            Err(parse_response(code, &body.whole().await?).err().unwrap_or_else(|| unexpected_status(code)))
         })
         .await
     }
@@ -237,7 +240,7 @@ impl Client {
     async fn post_unread(&self, path: &str, object: &Tree) -> Result<()> {
         let mut request = self.request(Method::POST, path, (JSON, JSON), Some(object))?;
         request.extensions_mut().insert(DiscardBody);
-        let (code, bytes) = in_time(self.exchange(request)).await?;
+        let (code, bytes) = with_timeout(self.exchange(request)).await?;
         if (200..300).contains(&code) { Ok(()) } else { parse_response(code, &bytes).map(drop) }
     }
 
@@ -320,7 +323,7 @@ impl Client {
         let path = with_query(&resource.path(namespace), query);
         // Metadata is sufficient for the deleted objects.
         let request = self.request(Method::DELETE, &path, (JSON, METADATA_LIST), Some(&options.to_tree()))?;
-        let (code, bytes) = in_time(self.exchange(request)).await?;
+        let (code, bytes) = with_timeout(self.exchange(request)).await?;
         parse_response(code, &bytes)
     }
 
@@ -331,7 +334,7 @@ impl Client {
     }
 
     async fn call(&self, method: Method, path: &str, media: &str, object: Option<&Tree>) -> Result<Tree> {
-        let (code, bytes) = in_time(self.exchange(self.request(method, path, (media, JSON), object)?)).await?;
+        let (code, bytes) = with_timeout(self.exchange(self.request(method, path, (media, JSON), object)?)).await?;
         parse_response(code, &bytes)
     }
 
@@ -370,7 +373,7 @@ impl Client {
     }
 }
 
-async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+async fn with_timeout<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let done = tokio::time::timeout(DEADLINE, work).await;
     done.unwrap_or_else(|_| Err(Error::Transport("timed out waiting for the response".to_string())))
 }
@@ -416,6 +419,6 @@ fn parse_response(code: u16, bytes: &[u8]) -> Result<Tree> {
     }
 }
 
-fn odd(code: u16) -> Error {
+fn unexpected_status(code: u16) -> Error {
     Error::Answer(format!("unexpected status code {code}"))
 }

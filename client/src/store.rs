@@ -97,13 +97,13 @@ impl Store {
 
     /// The objects of a namespace, sorted by name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Tree>> {
-        let objects = self.read().of_namespace(namespace).map(|(_, object)| object.clone()).collect();
+        let objects = self.read().objects_in(namespace).map(|(_, object)| object.clone()).collect();
         trees(objects)
     }
 
     /// The keys of a namespace.
     pub fn keys_in_namespace(&self, namespace: &str) -> Vec<Key> {
-        self.read().of_namespace(namespace).map(|(key, _)| key.clone()).collect()
+        self.read().objects_in(namespace).map(|(key, _)| key.clone()).collect()
     }
 
     /// The objects with an index value, sorted by key.
@@ -216,7 +216,7 @@ impl Inner {
         self.indexes.iter().any(|index| index.name == name)
     }
 
-    fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
+    fn objects_in(&self, namespace: &str) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
         let prefix = format!("{namespace}/");
         let start = (Bound::Included(prefix.as_str()), Bound::Unbounded);
         let rest = self.objects.range::<str, _>(start);
@@ -225,7 +225,7 @@ impl Inner {
 
     fn find(&self, index: Index, value: &str) -> Vec<Arc<Object>> {
         if !self.has_index(index.name) {
-            // A missing declaration gives the correct result, slowly.
+            // A missing declaration yields the correct result, slowly.
             tracing::error!(index = index.name, "index is not declared, scanning every object");
             let has = |object: &&Arc<Object>| (index.values)(&object.tree()).iter().any(|other| other == value);
             return self.objects.values().filter(has).cloned().collect();
@@ -251,7 +251,7 @@ impl Inner {
         let fewest = exact.min_by_key(count).filter(|_| self.has_index(index::LABELS.name));
         match fewest {
             Some((_, value)) => self.find(index::LABELS, &value),
-            None => self.of_namespace(namespace).map(|(_, object)| object.clone()).collect(),
+            None => self.objects_in(namespace).map(|(_, object)| object.clone()).collect(),
         }
     }
 
@@ -264,7 +264,7 @@ impl Inner {
         if let Some(old) = &old {
             self.unindex(old);
         }
-        object.places = self.places(tree);
+        object.places = self.index_values(tree);
         let new = Arc::new(object);
         self.insert(new.clone());
         let key = new.key.clone();
@@ -288,7 +288,7 @@ impl Inner {
         Some(Change { key, old: Some(ObservedObject::new(old)), new: None, deleted_at: None })
     }
 
-    fn places(&self, tree: &Tree) -> Box<[(&'static str, Str)]> {
+    fn index_values(&self, tree: &Tree) -> Box<[(&'static str, Str)]> {
         let values =
             |Index { name, values }: Index| values(tree).into_iter().map(move |value| (name, Str::from(value)));
         self.indexes.iter().copied().flat_map(values).collect()
@@ -296,7 +296,7 @@ impl Inner {
 
     /// The same object with its current index entries.
     fn indexed(&self, object: &Object, tree: &Tree) -> Arc<Object> {
-        Arc::new(object.with_places(self.places(tree)))
+        Arc::new(object.with_index_values(self.index_values(tree)))
     }
 
     fn insert(&mut self, object: Arc<Object>) {
@@ -332,7 +332,7 @@ mod tests {
         Bytes::from(format!(r#"{{"metadata":{{{meta}}},"node":"{node}"}}"#))
     }
 
-    fn told(changes: impl IntoIterator<Item = Change>) -> String {
+    fn describe_changes(changes: impl IntoIterator<Item = Change>) -> String {
         let mark = |change: &Change| match (&change.old, &change.new) {
             (None, _) => '+',
             (_, None) => '-',
@@ -342,11 +342,11 @@ mod tests {
     }
 
     fn put(store: &Store, object: Bytes) -> String {
-        told(store.put(object).expect("an object").0)
+        describe_changes(store.put(object).expect("an object").0)
     }
 
     fn replace(store: &Store, objects: Vec<Bytes>) -> String {
-        told(store.replace(objects, TypeMeta::default()))
+        describe_changes(store.replace(objects, TypeMeta::default()))
     }
 
     #[test]
@@ -355,8 +355,8 @@ mod tests {
         assert_eq!(replace(&store, vec![object("x", "1", ""), object("y", "2", "")]), "+a/x +a/y ");
         assert_eq!(put(&store, object("x", "1", "")), "", "the same version again");
         assert_eq!(put(&store, object("x", "3", "")), "~a/x ");
-        assert_eq!(told(store.delete("a/y")), "-a/y ");
-        assert_eq!(told(store.delete("a/y")), "", "it is gone already");
+        assert_eq!(describe_changes(store.delete("a/y")), "-a/y ");
+        assert_eq!(describe_changes(store.delete("a/y")), "", "it is already deleted");
         assert_eq!(replace(&store, vec![object("z", "5", "")]), "+a/z -a/x ", "a list shows what was missed");
         assert_eq!(put(&store, object("z", "6", "")), "-a/z +a/z ", "another object of the same name");
         assert!(store.put(Bytes::from("{}")).is_none(), "no object");

@@ -1,4 +1,4 @@
-//! Holds requests back so that there are no more of them in a second than was asked for.
+//! Client-side rate limiting: a number of requests per second, with a burst.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use tokio::time::Instant;
 
 use crate::{ResponseFuture, Transport};
 
-/// A transport that lets a burst pass at once, and from then on so many a second.
-pub struct Throttled {
+/// A transport with a limited request rate.
+pub struct ThrottledTransport {
     inner: Arc<dyn Transport>,
     bucket: Mutex<TokenBucket<Instant>>,
 }
 
-impl Throttled {
-    /// Where `per_second` is not above 0 nothing is held back.
-    pub fn around(inner: Arc<dyn Transport>, per_second: f64, burst: u32) -> Arc<dyn Transport> {
+impl ThrottledTransport {
+    /// Without a positive `per_second` requests are not limited.
+    pub fn wrap(inner: Arc<dyn Transport>, per_second: f64, burst: u32) -> Arc<dyn Transport> {
         if per_second <= 0.0 {
             return inner;
         }
         let bucket = TokenBucket::new(per_second, f64::from(burst.max(1)), Instant::now());
-        Arc::new(Throttled { inner, bucket: Mutex::new(bucket) })
+        Arc::new(ThrottledTransport { inner, bucket: Mutex::new(bucket) })
     }
 }
 
-impl Transport for Throttled {
+impl Transport for ThrottledTransport {
     fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         let wait = self.bucket.lock().reserve(Instant::now());
         Box::pin(async move {

@@ -34,6 +34,7 @@ pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<Response<Body>>
 
 /// Sends requests, over HTTPS or in process.
 pub trait Transport: Send + Sync {
+    /// Sends a request and returns its response.
     fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_>;
 }
 
@@ -63,7 +64,7 @@ impl Body {
     }
 
     /// Wraps the body, keeping its frames.
-    pub fn behind<B>(self, wrap: impl FnOnce(Body) -> B) -> Body
+    pub fn wrap<B>(self, wrap: impl FnOnce(Body) -> B) -> Body
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::fmt::Display,

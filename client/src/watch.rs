@@ -84,12 +84,12 @@ fn read_event(line: &[u8]) -> Result<Event> {
             let bookmark = json::decode(object).map_err(bad)?;
             Ok(Event::Bookmark(bookmark.str("metadata.resourceVersion").to_string()))
         }
-        "ERROR" => Err(refusal(&json::decode(object).map_err(bad)?)),
+        "ERROR" => Err(status_error(&json::decode(object).map_err(bad)?)),
         other => Err(Error::Answer(format!("unknown watch event type {other:?}"))),
     }
 }
 
-fn refusal(status: &Tree) -> Error {
+fn status_error(status: &Tree) -> Error {
     Error::status(status.int("code").and_then(|code| u16::try_from(code).ok()).unwrap_or(500), status)
 }
 

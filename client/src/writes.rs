@@ -18,7 +18,7 @@ pub struct WriteRecord {
     pub mark: WriteMark,
 }
 
-/// What a cache contains once it has observed a write.
+/// The state of a cache once it has observed a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteMark {
     Revision(u64),
@@ -26,16 +26,16 @@ pub enum WriteMark {
     Gone(Str),
 }
 
-type Notes = Arc<Mutex<Vec<WriteRecord>>>;
+type WriteLog = Arc<Mutex<Vec<WriteRecord>>>;
 
 tokio::task_local! {
-    static NOTES: Notes;
+    static WRITE_LOG: WriteLog;
 }
 
 /// Runs a future; returns its output and its writes.
 pub async fn record_writes<F: Future>(work: F) -> (F::Output, Vec<WriteRecord>) {
-    let notes = Notes::default();
-    let output = NOTES.scope(notes.clone(), work).await;
+    let notes = WriteLog::default();
+    let output = WRITE_LOG.scope(notes.clone(), work).await;
     let written = std::mem::take(&mut *notes.lock());
     (output, written)
 }
@@ -46,14 +46,14 @@ where
     F: Future + Send + 'static,
     F::Output: Send,
 {
-    match NOTES.try_with(Notes::clone) {
-        Ok(notes) => tokio::spawn(NOTES.scope(notes, work)),
+    match WRITE_LOG.try_with(WriteLog::clone) {
+        Ok(notes) => tokio::spawn(WRITE_LOG.scope(notes, work)),
         Err(_) => tokio::spawn(work),
     }
 }
 
-fn note(written: impl FnOnce() -> Option<WriteRecord>) {
-    let _ = NOTES.try_with(|notes| {
+fn record(written: impl FnOnce() -> Option<WriteRecord>) {
+    let _ = WRITE_LOG.try_with(|notes| {
         if let Some(written) = written() {
             notes.lock().push(written);
         }
@@ -62,7 +62,7 @@ fn note(written: impl FnOnce() -> Option<WriteRecord>) {
 
 /// Records the object in a response.
 pub(crate) fn put(resource: Resource, object: &Tree) {
-    note(|| {
+    record(|| {
         let mark = if is_gone(object) {
             WriteMark::Gone(Str::new(object.str("metadata.uid")))
         } else {
@@ -77,7 +77,7 @@ pub(crate) fn deleted(resource: Resource, namespace: &str, name: &str, answer: &
     if answer.str("kind") != "Status" {
         return put(resource, answer);
     }
-    note(|| {
+    record(|| {
         let mark = WriteMark::Gone(Str::new(answer.str("details.uid")));
         Some(WriteRecord { resource, key: crate::object::key(namespace, name), labels: Map::new(), mark })
     });

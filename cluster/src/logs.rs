@@ -25,7 +25,7 @@ impl Level {
         if verbosity < 4 { Level::Info } else { Level::Debug }
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Level::Error => "error",
             Level::Warn => "warn",

@@ -1,4 +1,4 @@
-//! Read-your-writes: remembers what the reconcile of a key has written until the informers have observed it.
+//! Read-your-writes: records the writes of a key's reconcile until the informers have observed them.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ impl Barrier {
     }
 
     pub(crate) fn keep(&self, key: &Key, written: Vec<WriteRecord>, informers: &Informers) {
-        let not_shown = |written: &WriteRecord| !informers.show(written);
+        let not_shown = |written: &WriteRecord| !informers.have_observed(written);
         let written: Vec<WriteRecord> = written.into_iter().filter(not_shown).collect();
         if written.is_empty() {
             return;

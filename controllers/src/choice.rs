@@ -4,8 +4,9 @@ use crate::framework::Descriptor;
 use crate::list::CONTROLLERS;
 use thiserror::Error;
 
-/// Upstream's rule: the first entry that names a controller decides; `*` stands for all that are on by default.
-pub(crate) fn is_on(controller: &Descriptor, chosen: &[String]) -> bool {
+/// Upstream's rule: the first entry that names a controller decides; `*` means all controllers that are enabled by
+/// default.
+pub(crate) fn is_enabled(controller: &Descriptor, chosen: &[String]) -> bool {
     let means = |text: &str| text == controller.name || (text == controller.alias && !text.is_empty());
     for text in chosen {
         match text.strip_prefix('-') {
@@ -38,7 +39,7 @@ pub fn check(chosen: &[String]) -> Result<(), UnknownController> {
 
 /// Whether the named controller runs with this selection.
 pub fn runs(name: &str, chosen: &[String]) -> bool {
-    CONTROLLERS.iter().any(|controller| controller.name == name && is_on(controller, chosen))
+    CONTROLLERS.iter().any(|controller| controller.name == name && is_enabled(controller, chosen))
 }
 
 /// The names of all controllers.
@@ -67,7 +68,7 @@ mod tests {
         let rows = [row("a-controller", "a", true), row("b-controller", "b", true), row("c-controller", "c", false)];
         let check = |chosen: &str, want: &str| {
             let chosen = split(chosen);
-            let on: Vec<&str> = rows.iter().filter(|row| is_on(row, &chosen)).map(|row| row.alias).collect();
+            let on: Vec<&str> = rows.iter().filter(|row| is_enabled(row, &chosen)).map(|row| row.alias).collect();
             assert_eq!(on.concat(), want, "{chosen:?}");
         };
         check("*", "ab");

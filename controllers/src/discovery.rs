@@ -11,7 +11,7 @@ const PATHS: [&str; 2] = ["/api", "/apis"];
 
 /// A served resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Served {
+pub(crate) struct ServedResource {
     pub group: Str,
     pub version: Str,
     pub plural: Str,
@@ -20,8 +20,8 @@ pub(crate) struct Served {
     pub verbs: BTreeSet<Str>,
 }
 
-impl Served {
-    pub(crate) fn can(&self, verbs: &[&str]) -> bool {
+impl ServedResource {
+    pub(crate) fn supports(&self, verbs: &[&str]) -> bool {
         verbs.iter().all(|verb| self.verbs.contains(*verb))
     }
 
@@ -30,7 +30,7 @@ impl Served {
     }
 
     /// `GROUP/VERSION` as upstream prints it: with a slash even for the core group.
-    pub(crate) fn slashed(&self) -> String {
+    pub(crate) fn group_version(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }
 }
@@ -38,7 +38,7 @@ impl Served {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Discovery {
     /// Sorted by group and name.
-    pub resources: Vec<Served>,
+    pub resources: Vec<ServedResource>,
     /// `GROUP/VERSION` of API services that did not respond, whose resources are unknown.
     pub stale: Vec<String>,
 }
@@ -84,13 +84,15 @@ impl Discovery {
     }
 
     /// The resource of a kind.
-    pub(crate) fn of_kind(&self, group: &str, kind: &str) -> Option<&Served> {
-        self.resources.iter().find(|served| served.group == group && served.kind == kind)
+    pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<&ServedResource> {
+        let start = self.resources.partition_point(|served| served.group.as_str() < group);
+        let of_group = self.resources[start..].iter().take_while(|served| served.group == group);
+        of_group.into_iter().find(|served| served.kind == kind)
     }
 }
 
-fn read_resource(group: &str, version: &str, resource: &Tree) -> Served {
-    Served {
+fn read_resource(group: &str, version: &str, resource: &Tree) -> ServedResource {
+    ServedResource {
         group: group.into(),
         version: version.into(),
         plural: resource.str("resource").into(),
@@ -122,8 +124,8 @@ mod tests {
         assert_eq!(paths, ["/api/v1/pods", "/apis/e.com/v1/olds", "/apis/e.com/v2/things"]);
         assert_eq!(discovery.stale, ["e.com/v1"]);
         assert!(discovery.is_stale("e.com") && !discovery.is_stale("com"));
-        let things = discovery.of_kind("e.com", "Thing").expect("it is served");
+        let things = discovery.find_kind("e.com", "Thing").expect("it is served");
         assert_eq!(things.resource().path("a"), "/apis/e.com/v2/namespaces/a/things");
-        assert!(things.can(&["list", "delete"]) && !things.can(&["watch"]));
+        assert!(things.supports(&["list", "delete"]) && !things.supports(&["watch"]));
     }
 }

@@ -24,11 +24,11 @@ pub(crate) struct Descriptor {
     pub on_by_default: bool,
     /// The number of keys that are reconciled concurrently.
     pub workers: fn(&Options) -> usize,
-    pub start: Start,
+    pub start: StartFn,
 }
 
 /// Creates a controller; None if it has nothing to do with these options.
-pub(crate) type Start = fn(&Setup, &Context) -> Option<Box<dyn Reconcile>>;
+pub(crate) type StartFn = fn(&Setup, &Context) -> Option<Box<dyn Reconcile>>;
 
 /// The result of a successful reconcile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,23 +41,23 @@ pub(crate) enum Outcome {
 pub(crate) type ReconcileFuture<'a> = Pin<Box<dyn Future<Output = Result<Outcome>> + Send + 'a>>;
 
 /// Reconciles one key. A reconcile observes its own writes: a key is not reconciled again before the informers have
-/// seen what the previous run wrote.
+/// received the writes of the previous run.
 pub(crate) trait Reconcile: Send + Sync {
     fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a>;
 }
 
-/// What controllers are built from: the shared informers and the values derived from them.
+/// The inputs of controllers: the shared informers and the values derived from them.
 pub(crate) struct Setup {
     pub informers: Arc<Informers>,
     /// Watches the metadata of all objects.
     pub(crate) metadata_monitor: Arc<MetadataMonitor>,
-    derived: Mutex<Vec<Derived>>,
+    derived: Mutex<Vec<SharedValue>>,
     /// The informers requested since `take_requested` was last called.
     requested: Mutex<Vec<Arc<Informer>>>,
 }
 
 /// A value shared by controllers, and the informers it depends on.
-struct Derived {
+struct SharedValue {
     value: Arc<dyn Any + Send + Sync>,
     needs: Vec<Arc<Informer>>,
 }
@@ -78,7 +78,7 @@ impl Setup {
         let before = self.requested().len();
         let built = build(self);
         let needs = self.requested()[before..].to_vec();
-        derived.push(Derived { value: built.clone(), needs });
+        derived.push(SharedValue { value: built.clone(), needs });
         built
     }
 
@@ -105,7 +105,7 @@ pub(crate) struct Context {
     /// Authenticated as the controller's service account.
     pub client: Client,
     pub recorder: Recorder,
-    /// Wall-clock time; plans take it as a value.
+    /// Wall-clock time; plans get it as a value.
     pub clock: Arc<dyn Clock>,
     pub options: Arc<Options>,
     pub queue: Arc<Queue>,

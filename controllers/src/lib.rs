@@ -1,5 +1,5 @@
 //! The controllers, one directory each. Every controller is an ordinary API client that acts as its own service
-//! account, decides with pure functions on what informers hold, and never polls.
+//! account, decides with pure functions on the objects of informers, and never polls.
 
 #![warn(unreachable_pub)]
 
@@ -9,6 +9,7 @@ mod certificates;
 mod choice;
 mod cluster_role_aggregation;
 mod cron_job;
+mod custom_resource_definition;
 mod daemonset;
 mod deployment;
 mod discovery;
@@ -47,11 +48,13 @@ mod service_account_token;
 mod service_cidr;
 mod service_repair;
 mod statefulset;
+mod storage_version_migrator;
 mod support;
 mod taint_eviction;
 mod trust_bundle;
 mod ttl;
 mod ttl_after_finished;
+mod validating_admission_policy_status;
 mod volumeattributesclass_protection;
 
 use client::Key;
@@ -61,7 +64,7 @@ pub use bootstrap_tokens::{is_signed as is_signed_cluster_info, signature as sig
 pub use choice::{UnknownController, check, names, runs};
 pub use local_path::default_class;
 pub use options::{Options, Signer, Signers};
-pub use run::{Environment, Running, start, start_of_server};
+pub use run::{Environment, Handle, start, start_of_server};
 
 /// The namespace part of a key.
 fn namespace_of(key: &Key) -> Key {

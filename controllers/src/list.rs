@@ -1,15 +1,16 @@
 //! The list of all controllers. They start in this order and stop in the reverse order.
 
-use crate::framework::{Descriptor, Start};
+use crate::framework::{Descriptor, StartFn};
 use crate::options::Options;
 use crate::{
-    bootstrap_tokens, certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption,
-    endpoint_drain, endpoints, endpointslice, endpointslice_mirroring, ephemeral_volume, garbage_collector,
-    horizontal_pod_autoscaler, job, local_path, namespace, node_ipam, node_lifecycle, persistentvolume_attach_detach,
-    persistentvolume_binder, persistentvolume_expander, persistentvolume_protection, persistentvolumeclaim_protection,
-    pod_certificate_requests, pod_garbage_collector, replicaset, resource_quota, root_ca, service, service_account,
-    service_account_token, service_cidr, service_repair, statefulset, taint_eviction, trust_bundle, ttl,
-    ttl_after_finished, volumeattributesclass_protection,
+    bootstrap_tokens, certificates, cluster_role_aggregation, cron_job, custom_resource_definition, daemonset,
+    deployment, disruption, endpoint_drain, endpoints, endpointslice, endpointslice_mirroring, ephemeral_volume,
+    garbage_collector, horizontal_pod_autoscaler, job, local_path, namespace, node_ipam, node_lifecycle,
+    persistentvolume_attach_detach, persistentvolume_binder, persistentvolume_expander, persistentvolume_protection,
+    persistentvolumeclaim_protection, pod_certificate_requests, pod_garbage_collector, replicaset, resource_quota,
+    root_ca, service, service_account, service_account_token, service_cidr, service_repair, statefulset,
+    storage_version_migrator, taint_eviction, trust_bundle, ttl, ttl_after_finished,
+    validating_admission_policy_status, volumeattributesclass_protection,
 };
 
 const fn one(_: &Options) -> usize {
@@ -17,7 +18,7 @@ const fn one(_: &Options) -> usize {
 }
 
 /// A controller that is on by default and has one worker.
-const fn plain(name: &'static str, alias: &'static str, account: &'static str, start: Start) -> Descriptor {
+const fn plain(name: &'static str, alias: &'static str, account: &'static str, start: StartFn) -> Descriptor {
     Descriptor { name, alias, account, on_by_default: true, workers: one, start }
 }
 
@@ -188,9 +189,23 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
     .workers(|options| options.concurrent_horizontal_pod_autoscaler_syncs),
     plain("resourcequota-controller", "resourcequota", "resourcequota-controller", resource_quota::start)
         .workers(|options| options.concurrent_resource_quota_syncs),
+    plain(
+        "storage-version-migrator-controller",
+        "svm",
+        "storage-version-migrator-controller",
+        storage_version_migrator::start,
+    )
+    .workers(|_| 5),
     plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
     plain("namespace-controller", "namespace", "namespace-controller", namespace::start)
         .workers(|options| options.concurrent_namespace_syncs),
+    plain(
+        "validatingadmissionpolicy-status-controller",
+        "validatingadmissionpolicy-status",
+        "validatingadmissionpolicy-status-controller",
+        validating_admission_policy_status::start,
+    )
+    .workers(|options| options.concurrent_validating_admission_policy_status_syncs),
     // Starts last and stops first: it acts on what all other controllers have done.
     plain("garbage-collector-controller", "garbagecollector", "generic-garbage-collector", garbage_collector::start)
         .workers(|options| options.concurrent_gc_syncs),
@@ -198,6 +213,8 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
 
 /// Controllers that every API server runs as itself, always on, as upstream's server does.
 pub(crate) static OF_SERVER: &[Descriptor] = &[
+    // One worker: two definitions must not accept the same name.
+    plain("customresourcedefinition-controller", "", "", custom_resource_definition::start),
     plain("ipallocator-repair-controller", "", "", service_repair::start_addresses).workers(|_| 5),
     plain("portallocator-repair-controller", "", "", service_repair::start_ports),
 ];

@@ -13,8 +13,9 @@ use client::{Client, Follower, Informers, Metrics, Random, Resource, Result, Sel
 use stdx::sync::{Mutex, MutexGuard, RwLock};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-use crate::discovery::{self, Discovery, Served};
+use crate::discovery::{self, Discovery, ServedResource};
 
 /// Changes of these may change discovery.
 const SOURCES: [Resource; 2] = [
@@ -30,10 +31,10 @@ const LONGEST_SYNC: Duration = Duration::from_secs(30);
 
 /// Receives every object. Implementations must not block.
 pub(crate) trait Listener: Send + Sync {
-    fn put(&self, of: &Served, object: &Tree);
-    fn deleted(&self, of: &Served, object: &Tree);
+    fn put(&self, of: &ServedResource, object: &Tree);
+    fn deleted(&self, of: &ServedResource, object: &Tree);
     /// `uids` are all objects of the resource.
-    fn listed(&self, of: &Served, uids: &BTreeSet<Str>);
+    fn listed(&self, of: &ServedResource, uids: &BTreeSet<Str>);
 }
 
 pub(crate) struct MetadataMonitor {
@@ -43,7 +44,7 @@ pub(crate) struct MetadataMonitor {
     listeners: RwLock<Vec<Arc<dyn Listener>>>,
     /// Incremented by each listener that is added after the start: every resource is then listed again.
     relist: watch::Sender<u64>,
-    followed: Mutex<BTreeMap<Served, Followed>>,
+    followed: Mutex<BTreeMap<ServedResource, FollowerTask>>,
     served: watch::Sender<Option<Arc<Discovery>>>,
     /// Something has changed since discovery was last read.
     dirty: AtomicBool,
@@ -51,7 +52,7 @@ pub(crate) struct MetadataMonitor {
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Followed {
+struct FollowerTask {
     task: JoinHandle<()>,
     synced: watch::Receiver<Option<u64>>,
 }
@@ -131,7 +132,7 @@ impl MetadataMonitor {
         }
     }
 
-    pub(crate) fn is_followed(&self, served: &Served) -> bool {
+    pub(crate) fn is_followed(&self, served: &ServedResource) -> bool {
         self.followed().contains_key(served)
     }
 
@@ -139,23 +140,23 @@ impl MetadataMonitor {
         self.dirty.store(false, Ordering::SeqCst);
         let found = discovery::fetch(&self.client).await;
         let found = found.inspect_err(|_| self.dirty.store(true, Ordering::SeqCst))?;
-        self.follow(&found);
+        self.sync_followers(&found);
         self.served.send_replace(Some(Arc::new(found)));
         Ok(())
     }
 
     /// Starts followers of new resources and stops those of removed ones. Resources of unavailable API services are
     /// kept.
-    fn follow(self: &Arc<MetadataMonitor>, found: &Discovery) {
-        let wanted: BTreeSet<&Served> = found.resources.iter().filter(|served| is_wanted(served)).collect();
+    fn sync_followers(self: &Arc<MetadataMonitor>, found: &Discovery) {
+        let wanted: BTreeSet<&ServedResource> = found.resources.iter().filter(|served| is_followable(served)).collect();
         let mut followed = self.followed();
-        let gone = |served: &Served| !wanted.contains(served) && !found.is_stale(&served.group);
-        let gone: Vec<Served> = followed.keys().filter(|served| gone(served)).cloned().collect();
+        let gone = |served: &ServedResource| !wanted.contains(served) && !found.is_stale(&served.group);
+        let gone: Vec<ServedResource> = followed.keys().filter(|served| gone(served)).cloned().collect();
         for served in gone {
             if let Some(ended) = followed.remove(&served) {
                 ended.task.abort();
-                // Another version of the same objects takes over if there is one.
-                if found.of_kind(&served.group, &served.kind).is_none() {
+                // Another version of the same objects takes over, if any.
+                if found.find_kind(&served.group, &served.kind).is_none() {
                     self.notify(|listener| listener.listed(&served, &BTreeSet::new()));
                 }
             }
@@ -167,7 +168,7 @@ impl MetadataMonitor {
         }
     }
 
-    fn start_follower(self: &Arc<MetadataMonitor>, served: Served) -> Followed {
+    fn start_follower(self: &Arc<MetadataMonitor>, served: ServedResource) -> FollowerTask {
         let (sender, synced) = watch::channel(None);
         let follower = Follower {
             client: self.client.clone(),
@@ -177,7 +178,7 @@ impl MetadataMonitor {
             relist: self.relist.subscribe(),
             synced: sender,
         };
-        Followed { task: tokio::spawn(follower.run()), synced }
+        FollowerTask { task: tokio::spawn(follower.run()), synced }
     }
 
     fn notify(&self, notify: impl Fn(&dyn Listener)) {
@@ -185,7 +186,7 @@ impl MetadataMonitor {
         listeners.iter().for_each(|listener| notify(&**listener));
     }
 
-    fn followed(&self) -> MutexGuard<'_, BTreeMap<Served, Followed>> {
+    fn followed(&self) -> MutexGuard<'_, BTreeMap<ServedResource, FollowerTask>> {
         self.followed.lock()
     }
 
@@ -201,9 +202,9 @@ impl Drop for MetadataMonitor {
     }
 }
 
-fn is_wanted(served: &Served) -> bool {
+fn is_followable(served: &ServedResource) -> bool {
     let ignored = served.plural == "events" && IGNORED.contains(&served.group.as_str());
-    served.can(&["list", "watch", "delete"]) && !ignored
+    served.supports(&["list", "watch", "delete"]) && !ignored
 }
 
 fn touch(metadata_monitor: &Weak<MetadataMonitor>) {
@@ -218,7 +219,9 @@ async fn keep_discovery_current(metadata_monitor: Weak<MetadataMonitor>) {
     let mut later = LATER.iter();
     loop {
         let Some(strong) = metadata_monitor.upgrade() else { return };
+        let begin = Instant::now();
         let result = strong.rediscover().await;
+        let cost = begin.elapsed();
         if let Err(error) = &result {
             strong.metrics.count(&crate::metrics::GC_SYNC_ERRORS, &[]);
             tracing::debug!(%error, "discovery failed");
@@ -238,6 +241,8 @@ async fn keep_discovery_current(metadata_monitor: Weak<MetadataMonitor>) {
         };
         if heard {
             later = LATER.iter();
+            // With thousands of resources a read is slow: changes that arrive meanwhile share the next read.
+            tokio::time::sleep(cost).await;
         }
     }
 }
@@ -245,7 +250,7 @@ async fn keep_discovery_current(metadata_monitor: Weak<MetadataMonitor>) {
 /// Forwards the events of a follower.
 struct Forwarder {
     metadata_monitor: Weak<MetadataMonitor>,
-    served: Served,
+    served: ServedResource,
 }
 
 impl Forwarder {

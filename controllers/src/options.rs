@@ -59,6 +59,7 @@ options! {
     concurrent_resource_quota_syncs: usize = 5;
     concurrent_service_endpoint_syncs: usize = 5;
     concurrent_service_syncs: usize = 1;
+    concurrent_validating_admission_policy_status_syncs: usize = 5;
     concurrent_serviceaccount_token_syncs: usize = 5;
     concurrent_statefulset_syncs: usize = 5;
     concurrent_ttl_after_finished_syncs: usize = 5;

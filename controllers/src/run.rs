@@ -16,7 +16,7 @@ use crate::list::{CONTROLLERS, OF_SERVER};
 use crate::metadata_monitor::MetadataMonitor;
 use crate::options::Options;
 
-/// What the controllers need from the process that runs them.
+/// The dependencies of the controllers on the process that runs them.
 pub struct Environment {
     /// The client of the shared informers, so that each resource is watched once.
     pub reader: Client,
@@ -30,20 +30,20 @@ pub struct Environment {
 }
 
 /// Handle of the running controllers.
-pub struct Running {
-    loops: Vec<Loop>,
+pub struct Handle {
+    loops: Vec<ControllerLoop>,
     informers: Arc<Informers>,
     metadata_monitor: Arc<MetadataMonitor>,
 }
 
 /// One running controller.
-struct Loop {
+struct ControllerLoop {
     name: &'static str,
     queue: Arc<Queue>,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Running {
+impl Handle {
     /// Stops the controllers in reverse order; each finishes the reconciles in progress.
     pub async fn stop(&self) {
         for one in self.loops.iter().rev() {
@@ -58,14 +58,14 @@ impl Running {
 
     /// Aborts all workers immediately.
     pub fn abort(&self) {
-        self.loops.iter().flat_map(Loop::take).for_each(|worker| worker.abort());
+        self.loops.iter().flat_map(ControllerLoop::take).for_each(|worker| worker.abort());
         self.metadata_monitor.stop();
         self.informers.stop();
     }
 
     /// Returns a function that reports whether all workers are alive.
     pub fn watch_health(&self) -> impl Fn() -> bool + Send + Sync + 'static {
-        let of = |one: &Loop| {
+        let of = |one: &ControllerLoop| {
             let workers = one.workers.lock();
             workers.iter().map(JoinHandle::abort_handle).collect::<Vec<_>>()
         };
@@ -75,33 +75,33 @@ impl Running {
 
     /// Whether all workers of each controller are alive.
     pub fn health(&self) -> Vec<(&'static str, bool)> {
-        self.loops.iter().map(|one| (one.name, one.is_well())).collect()
+        self.loops.iter().map(|one| (one.name, one.is_healthy())).collect()
     }
 }
 
-impl Loop {
+impl ControllerLoop {
     fn take(&self) -> Vec<JoinHandle<()>> {
         std::mem::take(&mut *self.workers.lock())
     }
 
-    fn is_well(&self) -> bool {
+    fn is_healthy(&self) -> bool {
         let workers = self.workers.lock();
         !workers.is_empty() && !workers.iter().any(JoinHandle::is_finished)
     }
 }
 
 /// Starts the selected controllers by upstream's rule: `*` for all, a name for one, `-name` to exclude one.
-pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result<Running, UnknownController> {
+pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result<Handle, UnknownController> {
     choice::check(chosen)?;
-    Ok(run(environment, CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen))))
+    Ok(run(environment, CONTROLLERS.iter().filter(|controller| choice::is_enabled(controller, chosen))))
 }
 
 /// Starts the controllers that belong to an API server, wherever other controllers run. The environment acts as the server.
-pub fn start_of_server(environment: Environment) -> Running {
+pub fn start_of_server(environment: Environment) -> Handle {
     run(environment, OF_SERVER.iter())
 }
 
-fn run(environment: Environment, list: impl Iterator<Item = &'static Descriptor>) -> Running {
+fn run(environment: Environment, list: impl Iterator<Item = &'static Descriptor>) -> Handle {
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Informers::new(environment.reader.clone(), random.clone());
     let informers = Arc::new(informers.resyncing(environment.options.min_resync_period));
@@ -135,7 +135,7 @@ fn run(environment: Environment, list: impl Iterator<Item = &'static Descriptor>
     metadata_monitor.start(&informers);
     informers.start();
     let loops = made.into_iter().map(|(worker, count)| worker.spawn(count)).collect();
-    Running { loops, informers, metadata_monitor }
+    Handle { loops, informers, metadata_monitor }
 }
 
 /// State shared by the workers of a controller.
@@ -171,9 +171,9 @@ impl Worker {
         (Arc::new(worker), (controller.workers)(&context.options).max(1))
     }
 
-    fn spawn(self: Arc<Worker>, count: usize) -> Loop {
+    fn spawn(self: Arc<Worker>, count: usize) -> ControllerLoop {
         let workers = (0..count).map(|_| tokio::spawn(self.clone().work())).collect();
-        Loop { name: self.name, queue: self.queue.clone(), workers: Mutex::new(workers) }
+        ControllerLoop { name: self.name, queue: self.queue.clone(), workers: Mutex::new(workers) }
     }
 
     async fn work(self: Arc<Worker>) {

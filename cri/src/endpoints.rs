@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::net::UnixListener;
 
 use crate::Status;
-use crate::grpc::{Body, Responding, dial, serve_calls};
+use crate::grpc::{Body, ResponseFuture, dial, serve_calls};
 use crate::services::{
     DynImageService, DynRuntimeService, ImageServiceClient, RuntimeServiceClient, dispatch_image, dispatch_runtime,
 };
@@ -30,15 +30,15 @@ fn answer(
     runtime: Arc<dyn DynRuntimeService>,
     images: Arc<dyn DynImageService>,
     request: http::Request<Body>,
-) -> Responding {
-    let unknown = |request: http::Request<Body>| -> Responding {
+) -> ResponseFuture {
+    let unknown = |request: http::Request<Body>| -> ResponseFuture {
         let status = Status::unimplemented(unknown(request.uri().path()));
         Box::pin(async move { status.into_http() })
     };
     dispatch_runtime(runtime, request).or_else(|request| dispatch_image(images, request)).unwrap_or_else(unknown)
 }
 
-/// The words of upstream's gRPC server, which clients compare to tell an old runtime from a broken one.
+/// The text of upstream's gRPC server, by which clients distinguish an old runtime from a broken one.
 fn unknown(path: &str) -> String {
     match path.trim_start_matches('/').split_once('/') {
         Some((service @ ("runtime.v1.RuntimeService" | "runtime.v1.ImageService"), method)) => {

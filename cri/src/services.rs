@@ -4,9 +4,11 @@
 use std::future::Future;
 
 use crate::Status;
-use crate::grpc::{Answers, Body, BoxFuture, Channel, Responding, call, respond_stream, respond_unary, stream};
-use crate::limited::{Limited, wait};
+use crate::grpc::{
+    Body, BoxFuture, Channel, ResponseFuture, ResponseStream, call, respond_stream, respond_unary, stream,
+};
 use crate::messages::*;
+use crate::timeout::{TimeoutService, wait};
 
 macro_rules! services {
     ($($service:ident, $dynamic:ident, $client:ident, $dispatch:ident, $calls:ident, $prefix:literal {
@@ -16,23 +18,23 @@ macro_rules! services {
         /// The names of the calls.
         pub const $calls: &[&str] = &[$($path,)* $($flow_path,)*];
 
-        /// What a runtime does; each call by CRI's name.
+        /// The calls of a runtime, by their names in CRI.
         pub trait $service: Send + Sync + 'static {
             $(fn $call(&self, request: $request) -> impl Future<Output = Result<$response, Status>> + Send;)*
-            $(fn $flow(&self, request: $ask) -> impl Future<Output = Result<Answers<$item>, Status>> + Send;)*
+            $(fn $flow(&self, request: $ask) -> impl Future<Output = Result<ResponseStream<$item>, Status>> + Send;)*
         }
 
         /// The same calls behind a pointer.
         pub trait $dynamic: Send + Sync + 'static {
             $(fn $call(&self, request: $request) -> BoxFuture<'_, $response>;)*
-            $(fn $flow(&self, request: $ask) -> BoxFuture<'_, Answers<$item>>;)*
+            $(fn $flow(&self, request: $ask) -> BoxFuture<'_, ResponseStream<$item>>;)*
         }
 
         impl<T: $service> $dynamic for T {
             $(fn $call(&self, request: $request) -> BoxFuture<'_, $response> {
                 Box::pin($service::$call(self, request))
             })*
-            $(fn $flow(&self, request: $ask) -> BoxFuture<'_, Answers<$item>> {
+            $(fn $flow(&self, request: $ask) -> BoxFuture<'_, ResponseStream<$item>> {
                 Box::pin($service::$flow(self, request))
             })*
         }
@@ -45,32 +47,32 @@ macro_rules! services {
             $(async fn $call(&self, request: $request) -> Result<$response, Status> {
                 call::<$request, $response>(&self.0, concat!($prefix, $path), request).await
             })*
-            $(async fn $flow(&self, request: $ask) -> Result<Answers<$item>, Status> {
+            $(async fn $flow(&self, request: $ask) -> Result<ResponseStream<$item>, Status> {
                 stream::<$ask, $item>(&self.0, concat!($prefix, $flow_path), request).await
             })*
         }
 
-        impl $service for Limited<dyn $dynamic> {
+        impl $service for TimeoutService<dyn $dynamic> {
             $(async fn $call(&self, request: $request) -> Result<$response, Status> {
                 let (service, limit) = (self.service.clone(), self.limit(&request));
                 wait($path, limit, async move { service.$call(request).await }).await
             })*
-            $(async fn $flow(&self, request: $ask) -> Result<Answers<$item>, Status> {
+            $(async fn $flow(&self, request: $ask) -> Result<ResponseStream<$item>, Status> {
                 self.service.$flow(request).await
             })*
         }
 
-        /// The answer to the request, if its path is one of these calls.
+        /// The response to the request, if its path is one of these calls.
         pub(crate) fn $dispatch(
             service: std::sync::Arc<dyn $dynamic>,
             request: http::Request<Body>,
-        ) -> Result<Responding, http::Request<Body>> {
+        ) -> Result<ResponseFuture, http::Request<Body>> {
             match request.uri().path().strip_prefix($prefix) {
                 $(Some($path) => Ok(respond_unary(request, move |message: $request| -> BoxFuture<'static, $response> {
                     let service = service.clone();
                     Box::pin(async move { service.$call(message).await })
                 })),)*
-                $(Some($flow_path) => Ok(respond_stream(request, move |message: $ask| -> BoxFuture<'static, Answers<$item>> {
+                $(Some($flow_path) => Ok(respond_stream(request, move |message: $ask| -> BoxFuture<'static, ResponseStream<$item>> {
                     let service = service.clone();
                     Box::pin(async move { service.$flow(message).await })
                 })),)*

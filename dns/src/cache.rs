@@ -20,9 +20,9 @@ const MAX_BYTES: usize = 16 << 20;
 /// How long a response without any record is kept, before the minimum applies.
 const NO_RECORD_TTL: Duration = Duration::from_secs(5);
 
-/// What an entry answers.
+/// The key of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Key {
+pub(crate) struct Key {
     name: Name,
     qtype: Type,
     dnssec_ok: bool,
@@ -30,7 +30,7 @@ pub struct Key {
 }
 
 impl Key {
-    pub fn new(question: &Question, query: &Message) -> Key {
+    pub(crate) fn new(question: &Question, query: &Message) -> Key {
         Key {
             name: question.name.to_lower(),
             qtype: question.qtype,
@@ -51,15 +51,15 @@ struct Entry {
 }
 
 /// A cached response.
-pub struct Hit {
+pub(crate) struct CachedResponse {
     /// With the remaining TTL, and without a question.
     pub message: Message,
     pub is_stale: bool,
-    /// Whether it is popular and expires soon.
+    /// Whether the entry is popular and expires soon.
     pub is_due: bool,
 }
 
-/// What is known about a response.
+/// The class of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Success,
@@ -76,25 +76,25 @@ struct Shard {
 }
 
 /// Successful responses, or denials.
-struct Part {
+struct CacheSection {
     label: &'static str,
     limits: CacheLimits,
     shards: [Mutex<Shard>; SHARDS],
 }
 
-pub struct Cache {
+pub(crate) struct Cache {
     pub config: Config,
-    success: Part,
-    denial: Part,
+    success: CacheSection,
+    denial: CacheSection,
     hasher: RandomState,
     metrics: Arc<Metrics>,
     server: String,
     zones: String,
 }
 
-impl Part {
-    fn new(label: &'static str, limits: CacheLimits) -> Part {
-        Part { label, limits, shards: std::array::from_fn(|_| Mutex::default()) }
+impl CacheSection {
+    fn new(label: &'static str, limits: CacheLimits) -> CacheSection {
+        CacheSection { label, limits, shards: std::array::from_fn(|_| Mutex::default()) }
     }
 
     fn len(&self) -> usize {
@@ -123,10 +123,10 @@ impl Part {
 }
 
 impl Cache {
-    pub fn new(config: Config, metrics: Arc<Metrics>, server: &str) -> Cache {
+    pub(crate) fn new(config: Config, metrics: Arc<Metrics>, server: &str) -> Cache {
         Cache {
-            success: Part::new("success", config.success),
-            denial: Part::new("denial", config.denial),
+            success: CacheSection::new("success", config.success),
+            denial: CacheSection::new("denial", config.denial),
             hasher: RandomState::new(),
             metrics,
             server: server.to_string(),
@@ -140,24 +140,24 @@ impl Cache {
     }
 
     /// Whether responses to a name are cached.
-    pub fn covers(&self, name: &Name) -> bool {
+    pub(crate) fn covers(&self, name: &Name) -> bool {
         self.config.zones.iter().any(|zone| name.is_within(zone))
     }
 
     /// A response that has not expired, or has not been expired for too long.
-    pub fn get(&self, key: &Key, now: Instant) -> Option<Hit> {
+    pub(crate) fn get(&self, key: &Key, now: Instant) -> Option<CachedResponse> {
         let labels = [&*self.server, &self.zones, ""];
-        self.metrics.cache_requests.with_label_values(&labels).inc();
+        self.metrics.cache.requests.with_label_values(&labels).inc();
         let hit = [&self.denial, &self.success].into_iter().find_map(|part| self.get_from(part, key, now));
         match &hit {
-            None => self.metrics.cache_misses.with_label_values(&labels).inc(),
-            Some(hit) if hit.is_stale => self.metrics.cache_stale.with_label_values(&labels).inc(),
+            None => self.metrics.cache.misses.with_label_values(&labels).inc(),
+            Some(hit) if hit.is_stale => self.metrics.cache.stale.with_label_values(&labels).inc(),
             Some(_) => {}
         }
         hit
     }
 
-    fn get_from(&self, part: &Part, key: &Key, now: Instant) -> Option<Hit> {
+    fn get_from(&self, part: &CacheSection, key: &Key, now: Instant) -> Option<CachedResponse> {
         let entry = part.shards[self.shard(key)].lock().entries.get(key).cloned()?;
         let age = now.saturating_duration_since(entry.stored);
         let remaining = entry.ttl.saturating_sub(age);
@@ -165,14 +165,14 @@ impl Cache {
         if is_stale && self.config.stale.is_none_or(|stale| age >= entry.ttl + stale.duration) {
             return None;
         }
-        self.metrics.cache_hits.with_label_values(&[&*self.server, part.label, &self.zones, ""]).inc();
+        self.metrics.cache.hits.with_label_values(&[&*self.server, part.label, &self.zones, ""]).inc();
         let is_due = !is_stale && self.is_due(&entry, age, remaining);
         let shown = if self.config.keeps_ttl && !is_stale { entry.ttl } else { remaining };
         let mut message = entry.message.clone();
         // A second that has begun counts, so that an entry that is not stale has a TTL.
         let seconds = u32::try_from(shown.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
         message.records_mut().for_each(|record| record.ttl = seconds);
-        Some(Hit { message, is_stale, is_due })
+        Some(CachedResponse { message, is_stale, is_due })
     }
 
     /// Counts a hit; whether the entry is popular and about to expire.
@@ -189,7 +189,7 @@ impl Cache {
     }
 
     /// Stores a response. A failure does not replace what may still be served as stale.
-    pub fn insert(&self, key: Key, response: &Message, now: Instant) {
+    pub(crate) fn insert(&self, key: Key, response: &Message, now: Instant) {
         if response.header.truncated {
             return;
         }
@@ -217,11 +217,11 @@ impl Cache {
         let (hits, last_hit) = (AtomicU32::new(0), AtomicU64::new(0));
         let evicted = part.insert(shard, key, Entry { message, size, stored: now, ttl, hits, last_hit });
         let labels = [&*self.server, part.label, &self.zones, ""];
-        self.metrics.cache_evictions.with_label_values(&labels).inc_by(evicted);
-        self.metrics.cache_entries.with_label_values(&labels).set(i64::try_from(part.len()).unwrap_or(i64::MAX));
+        self.metrics.cache.evictions.with_label_values(&labels).inc_by(evicted);
+        self.metrics.cache.entries.with_label_values(&labels).set(i64::try_from(part.len()).unwrap_or(i64::MAX));
     }
 
-    fn remove(&self, part: &Part, shard: usize, key: &Key) {
+    fn remove(&self, part: &CacheSection, shard: usize, key: &Key) {
         let mut shard = part.shards[shard].lock();
         if let Some(old) = shard.entries.remove(key) {
             shard.bytes -= old.size;

@@ -5,13 +5,12 @@ use std::sync::{Arc, Weak};
 
 use api::Tree;
 use arc_swap::{ArcSwap, Guard};
-use client::{Client, Resource, split};
+use client::{Client, ObjectChange, Reflector, Resource, Sink, split};
 use stdx::clock::Clock;
 use stdx::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::corefile::Kubernetes;
-use crate::reflector::Reflector;
 use crate::zone::{Index, Pod, Service, Slice, Writer};
 
 const SERVICES: Resource = Resource::core("services");
@@ -22,23 +21,29 @@ const SLICES: Resource = Resource::new("discovery.k8s.io", "v1", "endpointslices
 /// Which pods are watched.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PodWatch {
+    /// No pods.
     None,
-    /// Those of a node.
+    /// The pods of a node.
     Node(String),
+    /// All pods.
     All,
 }
 
-/// What is watched.
+/// The watched resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watches {
+    /// The label selector of Services and EndpointSlices.
     pub labels: Option<String>,
+    /// The label selector of namespaces.
     pub namespace_labels: Option<String>,
+    /// The pods that are watched.
     pub pods: PodWatch,
     /// Whether the pods of endpoints are kept, as names.
     pub with_pod_names: bool,
 }
 
 impl Watches {
+    /// The watches of a `kubernetes` plugin.
     pub fn new(kubernetes: &Kubernetes, pods: PodWatch) -> Watches {
         Watches {
             labels: kubernetes.labels.clone(),
@@ -51,6 +56,7 @@ impl Watches {
 
 /// The index of the cluster. Reading it takes no lock.
 pub struct Directory {
+    /// The watches that keep it current.
     pub watches: Watches,
     index: ArcSwap<Index>,
     writer: Mutex<Writer>,
@@ -74,13 +80,8 @@ impl Directory {
             tasks: Mutex::default(),
         });
         let tasks = resources.into_iter().zip(synced).map(|((resource, query, apply), synced)| {
-            let itself: Weak<Directory> = Arc::downgrade(&directory);
-            let put = move |key: &Arc<str>, object: Option<&Tree>| {
-                if let Some(directory) = itself.upgrade() {
-                    directory.apply(key, object, apply);
-                }
-            };
-            tokio::spawn(Reflector::new(client.clone(), resource, query, Box::new(put), synced).run())
+            let sink = IndexSink { directory: Arc::downgrade(&directory), apply, synced };
+            tokio::spawn(Reflector::new(client.clone(), resource, query, sink).run())
         });
         *directory.tasks.lock() = tasks.collect();
         directory
@@ -104,6 +105,25 @@ impl Directory {
     }
 }
 
+/// Puts the objects of a resource into the index.
+struct IndexSink {
+    directory: Weak<Directory>,
+    apply: Apply,
+    synced: Arc<AtomicBool>,
+}
+
+impl Sink for IndexSink {
+    fn put(&mut self, observed: ObjectChange<'_>) {
+        if let Some(directory) = self.directory.upgrade() {
+            directory.apply(observed.key, observed.object, self.apply);
+        }
+    }
+
+    fn listed(&mut self, _: u64) {
+        self.synced.store(true, Ordering::Release);
+    }
+}
+
 impl Drop for Directory {
     fn drop(&mut self) {
         self.tasks.lock().iter().for_each(JoinHandle::abort);
@@ -113,7 +133,7 @@ impl Drop for Directory {
 /// Changes the index by the current state of an object.
 type Apply = fn(&mut Writer, &Arc<str>, Option<&Tree>);
 
-/// What is watched, with the selectors of each resource.
+/// The watched resources, with the selectors of each.
 fn resources(watches: &Watches) -> Vec<(Resource, String, Apply)> {
     let labelled = |labels: &Option<String>| match labels {
         Some(labels) => format!("labelSelector={}", encode(labels)),

@@ -12,14 +12,14 @@ const MAX_ENTRIES: usize = 100_000;
 
 /// Names and addresses.
 #[derive(Debug, Default)]
-pub struct HostsTable {
+pub(crate) struct HostsTable {
     names: HashMap<Name, Vec<IpAddr>>,
     addresses: HashMap<IpAddr, Vec<Name>>,
 }
 
-/// What the table has for a question.
+/// The result of a lookup in the table.
 #[derive(Debug, PartialEq, Eq)]
-pub enum HostsAnswer {
+pub(crate) enum HostsAnswer {
     Records(Vec<Record>),
     /// The name exists without records of the type.
     NoData,
@@ -30,7 +30,7 @@ pub enum HostsAnswer {
 
 impl HostsTable {
     /// The text of a hosts file, and the lines of the Corefile. These replace addresses of the same name in the file.
-    pub fn new(file: &str, config: &Hosts) -> HostsTable {
+    pub(crate) fn new(file: &str, config: &Hosts) -> HostsTable {
         let mut table = HostsTable::default();
         for (address, names) in file.lines().filter_map(read_line).take(MAX_ENTRIES) {
             table.add(address, names, config.with_reverse);
@@ -57,11 +57,11 @@ impl HostsTable {
     }
 
     /// The number of names.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.names.len()
     }
 
-    pub fn answer(&self, config: &Hosts, question: &Question) -> HostsAnswer {
+    pub(crate) fn answer(&self, config: &Hosts, question: &Question) -> HostsAnswer {
         let name = question.name.to_lower();
         if question.qtype == Type::PTR {
             let names = address_of(&name).and_then(|address| self.addresses.get(&address));

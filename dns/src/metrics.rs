@@ -14,28 +14,60 @@ const SIZES: &[f64] = &[0.0, 100.0, 200.0, 300.0, 400.0, 511.0, 1023.0, 2047.0, 
 /// All metrics of a server.
 pub struct Metrics {
     registry: Registry,
+    queries: QueryMetrics,
+    /// The metrics of caches.
+    pub cache: CacheMetrics,
+    /// The metrics of forwarded queries.
+    pub forward: ForwardMetrics,
+    /// Caught panics.
+    pub panics: IntCounter,
+    /// The plugins of each server block.
+    pub plugin_enabled: IntGaugeVec,
+    /// The entries of hosts tables.
+    pub hosts_entries: IntGaugeVec,
+    /// Failed reloads of the Corefile.
+    pub reload_failures: IntCounter,
+    /// Queries above the rate limit of their source.
+    pub rate_limited: IntCounterVec,
+}
+
+struct QueryMetrics {
     requests: IntCounterVec,
     durations: HistogramVec,
     request_sizes: HistogramVec,
     response_sizes: HistogramVec,
     dnssec_requests: IntCounterVec,
     responses: IntCounterVec,
-    pub panics: IntCounter,
-    pub plugin_enabled: IntGaugeVec,
-    pub cache_entries: IntGaugeVec,
-    pub cache_requests: IntCounterVec,
-    pub cache_hits: IntCounterVec,
-    pub cache_misses: IntCounterVec,
-    pub cache_prefetches: IntCounterVec,
-    pub cache_stale: IntCounterVec,
-    pub cache_evictions: IntCounterVec,
+}
+
+/// The metrics of caches.
+pub struct CacheMetrics {
+    /// Cached responses.
+    pub entries: IntGaugeVec,
+    /// Lookups.
+    pub requests: IntCounterVec,
+    /// Lookups that found an entry.
+    pub hits: IntCounterVec,
+    /// Lookups that found no entry.
+    pub misses: IntCounterVec,
+    /// Entries that were refreshed before they expired.
+    pub prefetches: IntCounterVec,
+    /// Responses from expired entries.
+    pub stale: IntCounterVec,
+    /// Entries that were removed because the cache was full.
+    pub evictions: IntCounterVec,
+}
+
+/// The metrics of forwarded queries.
+pub struct ForwardMetrics {
+    /// Response times of upstreams.
     pub proxy_durations: HistogramVec,
+    /// Failed health checks of upstreams.
     pub healthcheck_failures: IntCounterVec,
+    /// Queries while every upstream failed its health checks.
     pub healthcheck_broken: IntCounter,
+    /// Queries above the limit of concurrent queries.
     pub concurrent_rejects: IntCounter,
-    pub hosts_entries: IntGaugeVec,
-    pub reload_failures: IntCounter,
-    pub rate_limited: IntCounterVec,
 }
 
 fn counter(name: &str, help: &str, registry: &Registry) -> IntCounter {
@@ -58,12 +90,44 @@ impl Default for Metrics {
     fn default() -> Metrics {
         let registry = Registry::new();
         let on = &registry;
-        let times = || exponential_buckets(0.00025, 2.0, 16).unwrap_or_default();
+        Metrics {
+            queries: QueryMetrics::new(on),
+            cache: CacheMetrics::new(on),
+            forward: ForwardMetrics::new(on),
+            panics: counter("coredns_panics_total", "A metrics that counts the number of panics.", on),
+            plugin_enabled: gauges(
+                "coredns_plugin_enabled",
+                "A metric that indicates whether a plugin is enabled on per server and zone basis.",
+                &["server", "zone", "view", "name"],
+                on,
+            ),
+            hosts_entries: gauges(
+                "coredns_hosts_entries",
+                "The combined number of entries in hosts and Corefile.",
+                &["hostsfile"],
+                on,
+            ),
+            reload_failures: counter(
+                "coredns_reload_failed_total",
+                "Counter of the number of failed reload attempts.",
+                on,
+            ),
+            rate_limited: counters(
+                "tiphys_dns_rate_limited_total",
+                "Queries that were not answered because their source sent too many.",
+                &["proto"],
+                on,
+            ),
+            registry,
+        }
+    }
+}
+
+impl QueryMetrics {
+    fn new(on: &Registry) -> QueryMetrics {
         let zone = &["server", "zone", "view"];
         let with_proto = &["server", "zone", "view", "proto"];
-        let cache = &["server", "zones", "view"];
-        let cache_type = &["server", "type", "zones", "view"];
-        Metrics {
+        QueryMetrics {
             requests: counters(
                 "coredns_dns_requests_total",
                 "Counter of DNS requests made per zone, protocol and family.",
@@ -103,35 +167,44 @@ impl Default for Metrics {
                 &["server", "zone", "view", "rcode", "plugin"],
                 on,
             ),
-            panics: counter("coredns_panics_total", "A metrics that counts the number of panics.", on),
-            plugin_enabled: gauges(
-                "coredns_plugin_enabled",
-                "A metric that indicates whether a plugin is enabled on per server and zone basis.",
-                &["server", "zone", "view", "name"],
-                on,
-            ),
-            cache_entries: gauges("coredns_cache_entries", "The number of elements in the cache.", cache_type, on),
-            cache_requests: counters("coredns_cache_requests_total", "The count of cache requests.", cache, on),
-            cache_hits: counters("coredns_cache_hits_total", "The count of cache hits.", cache_type, on),
-            cache_misses: counters(
+        }
+    }
+}
+
+impl CacheMetrics {
+    fn new(on: &Registry) -> CacheMetrics {
+        let cache = &["server", "zones", "view"];
+        let cache_type = &["server", "type", "zones", "view"];
+        CacheMetrics {
+            entries: gauges("coredns_cache_entries", "The number of elements in the cache.", cache_type, on),
+            requests: counters("coredns_cache_requests_total", "The count of cache requests.", cache, on),
+            hits: counters("coredns_cache_hits_total", "The count of cache hits.", cache_type, on),
+            misses: counters(
                 "coredns_cache_misses_total",
                 "The count of cache misses. Deprecated, derive misses from cache hits/requests counters.",
                 cache,
                 on,
             ),
-            cache_prefetches: counters(
+            prefetches: counters(
                 "coredns_cache_prefetch_total",
                 "The number of times the cache has prefetched a cached item.",
                 cache,
                 on,
             ),
-            cache_stale: counters(
+            stale: counters(
                 "coredns_cache_served_stale_total",
                 "The number of requests served from stale cache entries.",
                 cache,
                 on,
             ),
-            cache_evictions: counters("coredns_cache_evictions_total", "The count of cache evictions.", cache_type, on),
+            evictions: counters("coredns_cache_evictions_total", "The count of cache evictions.", cache_type, on),
+        }
+    }
+}
+
+impl ForwardMetrics {
+    fn new(on: &Registry) -> ForwardMetrics {
+        ForwardMetrics {
             proxy_durations: histograms(
                 "coredns_proxy_request_duration_seconds",
                 "Histogram of the time each request took.",
@@ -155,26 +228,12 @@ impl Default for Metrics {
                 "Counter of the number of queries rejected because the concurrent queries were at maximum.",
                 on,
             ),
-            hosts_entries: gauges(
-                "coredns_hosts_entries",
-                "The combined number of entries in hosts and Corefile.",
-                &["hostsfile"],
-                on,
-            ),
-            reload_failures: counter(
-                "coredns_reload_failed_total",
-                "Counter of the number of failed reload attempts.",
-                on,
-            ),
-            rate_limited: counters(
-                "tiphys_dns_rate_limited_total",
-                "Queries that were not answered because their source sent too many.",
-                &["proto"],
-                on,
-            ),
-            registry,
         }
     }
+}
+
+fn times() -> Vec<f64> {
+    exponential_buckets(0.00025, 2.0, 16).unwrap_or_default()
 }
 
 impl Metrics {
@@ -184,14 +243,20 @@ impl Metrics {
     }
 }
 
-/// What a response was built by.
+/// The source of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
+    /// The server itself.
     Server,
+    /// Plugin `hosts`.
     Hosts,
+    /// Plugin `kubernetes`.
     Kubernetes,
+    /// Plugin `cache`.
     Cache,
+    /// Plugin `forward`.
     Forward,
+    /// Plugin `loop`.
     Loop,
 }
 
@@ -221,11 +286,14 @@ const TYPES: [Type; 17] = [
 /// The transport of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
+    /// UDP.
     Udp,
+    /// TCP.
     Tcp,
 }
 
 impl Transport {
+    /// The name in labels.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Udp => "udp",
@@ -236,14 +304,23 @@ impl Transport {
 
 /// A query and its response, as they are counted.
 pub struct Exchange {
+    /// The transport of the query.
     pub transport: Transport,
+    /// Whether the client has an IPv6 address.
     pub is_ipv6: bool,
+    /// The type of the question.
     pub qtype: Type,
+    /// Whether the query requests the records of DNSSEC.
     pub dnssec_ok: bool,
+    /// The size of the query in bytes.
     pub request_size: usize,
+    /// The size of the response in bytes.
     pub response_size: usize,
+    /// The response code.
     pub rcode: Rcode,
+    /// The plugin that has built the response.
     pub source: Source,
+    /// How long it took.
     pub seconds: f64,
 }
 
@@ -261,13 +338,14 @@ pub struct BlockMetrics {
 }
 
 impl BlockMetrics {
+    /// The metrics of a block that serves a zone at an address.
     pub fn new(metrics: Arc<Metrics>, server: &str, zone: &str) -> BlockMetrics {
         let sizes = |of: &HistogramVec| ["udp", "tcp"].map(|proto| of.with_label_values(&[server, zone, "", proto]));
         BlockMetrics {
-            duration: metrics.durations.with_label_values(&[server, zone, ""]),
-            request_sizes: sizes(&metrics.request_sizes),
-            response_sizes: sizes(&metrics.response_sizes),
-            dnssec_requests: metrics.dnssec_requests.with_label_values(&[server, zone, ""]),
+            duration: metrics.queries.durations.with_label_values(&[server, zone, ""]),
+            request_sizes: sizes(&metrics.queries.request_sizes),
+            response_sizes: sizes(&metrics.queries.response_sizes),
+            dnssec_requests: metrics.queries.dnssec_requests.with_label_values(&[server, zone, ""]),
             requests: std::array::from_fn(|_| OnceLock::new()),
             responses: std::array::from_fn(|_| OnceLock::new()),
             server: server.to_string(),
@@ -276,6 +354,7 @@ impl BlockMetrics {
         }
     }
 
+    /// Counts a query.
     pub fn record(&self, exchange: &Exchange) {
         let transport = exchange.transport as usize;
         self.request_counter(exchange).inc();
@@ -295,7 +374,7 @@ impl BlockMetrics {
         self.requests[at].get_or_init(|| {
             let kind = TYPES.get(kind).and_then(|known| known.name()).unwrap_or("other");
             let (proto, family) = (exchange.transport.name(), if family == 1 { "2" } else { "1" });
-            self.metrics.requests.with_label_values(&[&*self.server, &self.zone, "", proto, family, kind])
+            self.metrics.queries.requests.with_label_values(&[&*self.server, &self.zone, "", proto, family, kind])
         })
     }
 
@@ -303,7 +382,7 @@ impl BlockMetrics {
         let at = source as usize * 16 + usize::from(rcode.0).min(15);
         self.responses[at].get_or_init(|| {
             let labels = [&*self.server, &self.zone, "", &rcode.to_string(), SOURCES[source as usize]];
-            self.metrics.responses.with_label_values(&labels)
+            self.metrics.queries.responses.with_label_values(&labels)
         })
     }
 }

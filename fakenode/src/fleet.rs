@@ -1,4 +1,4 @@
-//! The nodes as their pods see them, behind one lock: which of them are there, and the addresses of their pods.
+//! The state of all nodes behind one lock: which nodes are up, and the addresses of their pods.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -10,7 +10,7 @@ use crate::addresses::Addresses;
 use crate::node;
 
 #[derive(Default)]
-pub struct Fleet(Mutex<Inner>);
+pub(crate) struct Fleet(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -20,38 +20,38 @@ struct Inner {
 }
 
 impl Fleet {
-    fn hold(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock()
     }
 
-    pub fn follow_node(&self, name: &str, object: Option<&Tree>) {
+    pub(crate) fn follow_node(&self, name: &str, object: Option<&Tree>) {
         let Some(number) = node::number(name) else { return };
-        let mut inner = self.hold();
+        let mut inner = self.lock();
         match object {
             Some(object) => drop(inner.nodes.insert(number, node::is_down(object))),
             None => drop(inner.nodes.remove(&number)),
         }
     }
 
-    /// A pod that is over, or gone, leaves its place to others.
-    pub fn follow_pod(&self, pod: &Tree, gone: bool) {
+    /// A finished or deleted pod releases its address.
+    pub(crate) fn follow_pod(&self, pod: &Tree, gone: bool) {
         let uid = pod.str("metadata.uid");
-        let mut inner = self.hold();
+        let mut inner = self.lock();
         if gone || crate::pod::is_over(pod) {
-            return inner.addresses.give_back(uid);
+            return inner.addresses.release(uid);
         }
         let (node, address) = (node::number(pod.str("spec.nodeName")), pod.str("status.podIP").parse::<Ipv4Addr>());
         if let (Some(node), Ok(address)) = (node, address) {
-            inner.addresses.keep(node, uid, address);
+            inner.addresses.restore(node, uid, address);
         }
     }
 
     /// The node of this number, unless it is lost or there is none.
-    pub fn is_up(&self, number: u32) -> bool {
-        self.hold().nodes.get(&number).is_some_and(|is_down| !is_down)
+    pub(crate) fn is_up(&self, number: u32) -> bool {
+        self.lock().nodes.get(&number).is_some_and(|is_down| !is_down)
     }
 
-    pub fn address(&self, number: u32, pod: &Tree) -> Option<Ipv4Addr> {
-        self.hold().addresses.take(number, pod.str("metadata.uid"))
+    pub(crate) fn address(&self, number: u32, pod: &Tree) -> Option<Ipv4Addr> {
+        self.lock().addresses.assign(number, pod.str("metadata.uid"))
     }
 }

@@ -1,13 +1,15 @@
-//! Fake nodes, which simulate pods: they register, renew their leases, report pods as running and ready,
-//! end those of Jobs and those whose annotations say so, and complete deletions. An ordinary client of the API, one set of
+//! Fake nodes, which simulate pods: they register, renew their leases, report pods as running and ready, terminate pods
+//! of Jobs and pods whose annotations request it, and complete deletions. They use the public API, with one set of
 //! informers for all nodes.
+
+#![warn(unreachable_pub)]
 
 mod addresses;
 mod fleet;
 mod logs;
 mod node;
 mod pod;
-mod work;
+mod workers;
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use stdx::clock::Clock;
 use tokio::task::JoinHandle;
 
 use fleet::Fleet;
-use work::{Nodes, Pods, Work};
+use workers::{NodeWorker, PodWorker, Worker};
 
 pub use logs::{LOG, LogError, log};
 pub use node::{DOWN, LABEL, MOST, name, number};
@@ -26,29 +28,31 @@ const PODS: Resource = Resource::core("pods");
 const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
 const OUR_NODES: Selection = Selection { resource: NODES, query: "labelSelector=tiphys.io%2Ffake-node%3Dtrue" };
 
-/// Each write waits for the disk: many at once share that. Nodes have time.
+/// Each write waits for the disk, and concurrent writes share a flush. Writes of nodes are not urgent.
 const NODE_WORKERS: usize = 8;
 const POD_WORKERS: usize = 64;
 
+/// What fake nodes are started with.
 pub struct Environment {
-    /// Reads nodes and pods for all of them.
+    /// The client of the informers of all nodes.
     pub reader: Client,
-    /// The client that acts as a node.
+    /// The client that writes on behalf of the nodes.
     pub node: Box<dyn Fn(&str) -> Client + Send + Sync>,
+    /// The clock of all nodes.
     pub clock: Arc<dyn Clock>,
-    /// Where all that is left to chance starts from.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
-/// Nodes at work.
-pub struct Running {
+/// A handle of the running fake nodes.
+pub struct FakeNodes {
     queues: Queues,
     workers: Vec<JoinHandle<()>>,
     informers: Arc<Informers>,
 }
 
-impl Running {
-    /// Lets each piece of work finish.
+impl FakeNodes {
+    /// Stops the workers after their current syncs.
     pub async fn stop(self) {
         self.queues.all().for_each(|queue| queue.close());
         for worker in self.workers {
@@ -57,7 +61,7 @@ impl Running {
         self.informers.stop();
     }
 
-    /// Ends it where it is, as if the process were killed.
+    /// Aborts the workers, as if the process were killed.
     pub fn kill(self) {
         self.workers.iter().for_each(JoinHandle::abort);
         self.informers.stop();
@@ -77,7 +81,7 @@ impl Queues {
     }
 }
 
-/// What all of it shares.
+/// The state that the workers share.
 struct Shared {
     count: u32,
     clock: Arc<dyn Clock>,
@@ -93,12 +97,12 @@ struct Shared {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// More nodes than [`MOST`].
-    #[error("{0} are too many: at most {MOST}")]
+    #[error("at most {MOST} are possible, not {0}")]
     TooMany(u32),
 }
 
 /// Starts the nodes `fake-0`, `fake-1`, and so on.
-pub fn start(environment: Environment, count: u32) -> Result<Running, StartError> {
+pub fn start(environment: Environment, count: u32) -> Result<FakeNodes, StartError> {
     if count > MOST {
         return Err(StartError::TooMany(count));
     }
@@ -123,11 +127,11 @@ pub fn start(environment: Environment, count: u32) -> Result<Running, StartError
     (0..count).for_each(|number| queues.nodes.add(Key::from(name(number))));
     informers.start();
     let mut workers = Vec::new();
-    let mut spawn = |queue: &Arc<Queue>, work: Arc<dyn Work>, count: usize| {
-        let run = || tokio::spawn(work::run(queue.clone(), work.clone(), informers.clone()));
+    let mut spawn = |queue: &Arc<Queue>, work: Arc<dyn Worker>, count: usize| {
+        let run = || tokio::spawn(workers::run(queue.clone(), work.clone(), informers.clone()));
         workers.extend((0..count).map(|_| run()));
     };
-    spawn(&queues.nodes, Arc::new(Nodes::new(shared.clone())), NODE_WORKERS);
-    spawn(&queues.pods, Arc::new(Pods(shared)), POD_WORKERS);
-    Ok(Running { queues, workers, informers })
+    spawn(&queues.nodes, Arc::new(NodeWorker::new(shared.clone())), NODE_WORKERS);
+    spawn(&queues.pods, Arc::new(PodWorker(shared)), POD_WORKERS);
+    Ok(FakeNodes { queues, workers, informers })
 }

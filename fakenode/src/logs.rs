@@ -33,14 +33,14 @@ struct Line {
     text: String,
 }
 
-/// The log that the query asks for. The query was checked by the API server.
+/// The requested log. The API server has validated the query.
 pub fn log(pod: &Tree, container: &str, query: &Query, now: i64) -> Result<String, LogError> {
     let run = run(pod, container, query.flag("previous"))?;
     let lines = select(lines(pod, container, run), query, now);
     Ok(limit(render(&lines, query.flag("timestamps")), query))
 }
 
-/// The state of the run that is asked for: `running` or `terminated`.
+/// The state of the requested run: `running` or `terminated`.
 fn run<'a>(pod: &'a Tree, container: &str, previous: bool) -> Result<&'a Tree, LogError> {
     let names = || (container.to_string(), pod.str("metadata.name").to_string());
     let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];

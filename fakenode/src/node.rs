@@ -1,32 +1,33 @@
-//! What a fake node says of itself: the object it registers, the status it renews, its lease.
+//! The objects of a fake node: the Node that it registers, its status, and its lease.
 
 use std::net::Ipv4Addr;
 
 use api::time::{self, Timestamp};
 use api::{Tree, list, tree};
 
-/// How many pods a node holds.
-pub const MAX_PODS: u32 = 1000;
+/// The pod capacity of a node.
+pub(crate) const MAX_PODS: u32 = 1000;
 /// Marks a node as a fake one.
 pub const LABEL: &str = "tiphys.io/fake-node";
-/// While a node has this annotation it is as if its machine were lost.
+/// A node with this annotation behaves as if its machine had failed.
 pub const DOWN: &str = "tiphys.io/fake-down";
-/// More would not fit into the range of their pods.
+/// The most nodes: more would not fit into the range of pod addresses.
 pub const MOST: u32 = 8000;
 const PREFIX: &str = "fake-";
 
-pub const LEASE_NAMESPACE: &str = "kube-node-lease";
+pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 const LEASE_SECONDS: i64 = 40;
 /// How often the lease is renewed.
-pub const RENEW_SECONDS: i64 = 10;
+pub(crate) const RENEW_SECONDS: i64 = 10;
 /// How often the status is written although nothing has changed.
-pub const REPORT_SECONDS: i64 = 300;
+pub(crate) const REPORT_SECONDS: i64 = 300;
 
 /// The range of each node's pods: 10.128.0.0/9 in parts of 1,024.
 const POD_RANGE: u32 = u32::from_be_bytes([10, 128, 0, 0]);
 const POD_RANGE_STEP: u32 = 1024;
 const NODE_RANGE: u32 = u32::from_be_bytes([172, 16, 0, 0]);
 
+/// The name of a node.
 pub fn name(node: u32) -> String {
     format!("{PREFIX}{node}")
 }
@@ -37,28 +38,28 @@ pub fn number(name: &str) -> Option<u32> {
     (self::name(number) == name).then_some(number)
 }
 
-pub fn address(node: u32) -> Ipv4Addr {
+pub(crate) fn address(node: u32) -> Ipv4Addr {
     Ipv4Addr::from(NODE_RANGE + node + 1)
 }
 
-pub fn pod_address(node: u32, place: u32) -> Ipv4Addr {
-    Ipv4Addr::from(POD_RANGE + node * POD_RANGE_STEP + place + 1)
+pub(crate) fn pod_address(node: u32, slot: u32) -> Ipv4Addr {
+    Ipv4Addr::from(POD_RANGE + node * POD_RANGE_STEP + slot + 1)
 }
 
-pub fn place_of(node: u32, address: Ipv4Addr) -> Option<u32> {
+pub(crate) fn slot_of(node: u32, address: Ipv4Addr) -> Option<u32> {
     u32::from(address).checked_sub(POD_RANGE + node * POD_RANGE_STEP + 1)
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     Nothing,
     Create(Tree),
     /// A strategic merge patch of the status.
     Report(Tree),
 }
 
-/// What a node does about its own object; it is `None` where there is none.
-pub fn plan(node: u32, seen: Option<&Tree>, now: i64) -> Step {
+/// The next step of a node for its own object; `seen` is None if there is no object.
+pub(crate) fn plan(node: u32, seen: Option<&Tree>, now: i64) -> Step {
     let Some(seen) = seen else { return Step::Create(object(node, now)) };
     let ready = condition(seen, "Ready");
     let heartbeat = time::parse(ready.str("lastHeartbeatTime")).map_or(0, |time| time.seconds);
@@ -66,8 +67,8 @@ pub fn plan(node: u32, seen: Option<&Tree>, now: i64) -> Step {
     if due { Step::Report(tree! { "status" => status(node, Some(seen), now) }) } else { Step::Nothing }
 }
 
-/// A node is lost while its object says so.
-pub fn is_down(node: &Tree) -> bool {
+/// Whether the annotation of a node simulates a failed machine.
+pub(crate) fn is_down(node: &Tree) -> bool {
     let word = node.map("metadata.annotations").str(DOWN);
     !matches!(word, "" | "false")
 }
@@ -138,7 +139,7 @@ fn status(node: u32, seen: Option<&Tree>, now: i64) -> Tree {
 }
 
 /// A lease that is renewed now: the whole object, or what is patched into it.
-pub fn lease(node: u32, owner_uid: &str, now: Timestamp) -> Tree {
+pub(crate) fn lease(node: u32, owner_uid: &str, now: Timestamp) -> Tree {
     let owner = tree! { "apiVersion" => "v1", "kind" => "Node", "name" => name(node), "uid" => owner_uid };
     tree! {
         "apiVersion" => "coordination.k8s.io/v1",
@@ -173,7 +174,7 @@ mod tests {
         assert_eq!(pod_address(1, 0).to_string(), "10.128.4.1");
         assert!(u32::from(pod_address(0, MAX_PODS - 1)) < u32::from(pod_address(1, 0)));
         assert!(pod_address(MOST - 1, MAX_PODS - 1) < Ipv4Addr::new(11, 0, 0, 0));
-        assert_eq!(place_of(3, pod_address(3, 77)), Some(77));
+        assert_eq!(slot_of(3, pod_address(3, 77)), Some(77));
     }
 
     #[test]

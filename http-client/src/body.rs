@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 /// Why a body was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError<E> {
-    /// It is longer than this limit.
+    /// The body is longer than this limit.
     #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
     /// The connection failed.

@@ -69,7 +69,7 @@ impl fmt::Display for ConnectError {
 }
 
 impl std::error::Error for ConnectError {
-    /// What follows the text, which is that of the cause.
+    /// The cause after the text, which is that of the first cause.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         std::error::Error::source(self.cause()?)
     }
@@ -85,7 +85,7 @@ impl ConnectError {
     }
 }
 
-/// Connects, with TLS if the address says so. The caller sets the timeout.
+/// Connects, with TLS if the address requires it. The caller sets the timeout.
 pub async fn connect(address: &Address, tls: &Arc<ClientConfig>) -> Result<Stream, ConnectError> {
     let stream = dial(&address.host, address.port).await?;
     if address.tls { secure(stream, &address.name, tls).await } else { Ok(Stream::Tcp(stream)) }

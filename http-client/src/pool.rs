@@ -20,11 +20,11 @@ const MAX_STREAMS: usize = 90;
 
 /// Connections that are reused. Connections to one address with different credentials need different pools.
 pub struct Pool<B> {
-    open: Arc<Mutex<Open<B>>>,
+    open: Arc<Mutex<PoolState<B>>>,
     max_idle: usize,
 }
 
-struct Open<B> {
+struct PoolState<B> {
     idle: Vec<(Address, http1::SendRequest<B>)>,
     multiplexed: Vec<(Address, Multiplexed<B>)>,
 }
@@ -47,7 +47,7 @@ pub struct Lease<B> {
     connection: Connection<B>,
     /// A request on a new connection does not wait: hyper sends it as soon as the connection's task runs.
     is_new: bool,
-    open: Arc<Mutex<Open<B>>>,
+    open: Arc<Mutex<PoolState<B>>>,
     max_idle: usize,
 }
 
@@ -87,7 +87,7 @@ impl SendError {
 impl<B> Pool<B> {
     /// Keeps at most this many idle HTTP/1.1 connections; more are closed.
     pub fn new(max_idle: usize) -> Pool<B> {
-        let open = Open { idle: Vec::new(), multiplexed: Vec::new() };
+        let open = PoolState { idle: Vec::new(), multiplexed: Vec::new() };
         Pool { open: Arc::new(Mutex::new(open)), max_idle }
     }
 
@@ -110,7 +110,7 @@ impl<B> Pool<B> {
         self.lease(address, Connection::Http2(multiplexed), true)
     }
 
-    /// Forgets all connections; those in use finish their requests.
+    /// Removes all connections from the pool; requests in flight finish.
     pub fn clear(&self) {
         let mut open = self.open.lock();
         open.idle.clear();
@@ -122,7 +122,7 @@ impl<B> Pool<B> {
     }
 }
 
-impl<B> Open<B> {
+impl<B> PoolState<B> {
     fn take(&mut self, address: &Address) -> Option<Connection<B>> {
         self.multiplexed.retain(|(_, one)| !one.sender.is_closed());
         self.idle.retain(|(_, sender)| !sender.is_closed());
@@ -159,31 +159,31 @@ impl<B: SendBody + Unpin> Lease<B> {
         match self.connection {
             Connection::Http1(mut sender) => {
                 let response = sender.send_request(request).await.map_err(SendError::new)?;
-                let back = Return { address: self.address, sender, open: self.open, max_idle: self.max_idle };
-                Ok(response.map(|body| PooledBody::new(body, Held::Idle(back))))
+                let back = IdleReturn { address: self.address, sender, open: self.open, max_idle: self.max_idle };
+                Ok(response.map(|body| PooledBody::new(body, ConnectionHold::Idle(back))))
             }
             Connection::Http2(Multiplexed { mut sender, streams }) => {
                 let response = sender.send_request(request).await.map_err(SendError::new)?;
-                Ok(response.map(|body| PooledBody::new(body, Held::Stream(streams))))
+                Ok(response.map(|body| PooledBody::new(body, ConnectionHold::Stream(streams))))
             }
         }
     }
 }
 
-/// What a body holds until its end.
-enum Held<B> {
-    Idle(Return<B>),
+/// The resource that a body holds until its end.
+enum ConnectionHold<B> {
+    Idle(IdleReturn<B>),
     Stream(#[expect(dead_code, reason = "counted by its references")] Arc<()>),
 }
 
-struct Return<B> {
+struct IdleReturn<B> {
     address: Address,
     sender: http1::SendRequest<B>,
-    open: Arc<Mutex<Open<B>>>,
+    open: Arc<Mutex<PoolState<B>>>,
     max_idle: usize,
 }
 
-impl<B> Return<B> {
+impl<B> IdleReturn<B> {
     fn put(self) {
         let mut open = self.open.lock();
         if open.idle.len() < self.max_idle {
@@ -195,11 +195,11 @@ impl<B> Return<B> {
 /// The body of a response. If it is dropped before its end, an HTTP/1.1 connection is closed.
 pub struct PooledBody<B> {
     body: Incoming,
-    held: Option<Held<B>>,
+    held: Option<ConnectionHold<B>>,
 }
 
 impl<B> PooledBody<B> {
-    fn new(body: Incoming, held: Held<B>) -> PooledBody<B> {
+    fn new(body: Incoming, held: ConnectionHold<B>) -> PooledBody<B> {
         let mut body = PooledBody { body, held: Some(held) };
         if body.body.is_end_stream() {
             body.release();
@@ -208,7 +208,7 @@ impl<B> PooledBody<B> {
     }
 
     fn release(&mut self) {
-        if let Some(Held::Idle(back)) = self.held.take() {
+        if let Some(ConnectionHold::Idle(back)) = self.held.take() {
             back.put();
         }
     }

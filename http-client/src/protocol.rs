@@ -29,7 +29,7 @@ pub struct Http2Options {
     pub connection_window: Option<u32>,
 }
 
-/// Speaks HTTP/1.1. The connection ends when the sender and the last body are dropped, or it is upgraded.
+/// Starts HTTP/1.1. The connection ends when the sender and the last body are dropped, or it is upgraded.
 pub async fn handshake_http1<S, B>(stream: S) -> hyper::Result<http1::SendRequest<B>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -45,7 +45,7 @@ where
     Ok(sender)
 }
 
-/// Speaks HTTP/2, without an upgrade from HTTP/1.1.
+/// Starts HTTP/2, without an upgrade from HTTP/1.1.
 pub async fn handshake_http2<S, B>(stream: S, options: Http2Options) -> hyper::Result<http2::SendRequest<B>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -109,15 +109,15 @@ pub(crate) fn port_number_or_name(port: &Tree, path: &Path<'_>, errors: &mut Err
 }
 
 /// Values of the stored object, which may stay even if invalid.
-pub(crate) type Stored<'a> = HashSet<&'a str>;
+pub(crate) type StoredValues<'a> = HashSet<&'a str>;
 
 /// The strings of a list.
-pub(crate) fn stored(list: &[Tree]) -> Stored<'_> {
+pub(crate) fn stored(list: &[Tree]) -> StoredValues<'_> {
     list.iter().filter_map(Tree::as_str).collect()
 }
 
 /// An IP address of an older field; a value that is already stored is not validated again.
-pub(crate) fn ip(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) -> bool {
+pub(crate) fn ip(value: &str, stored: &StoredValues<'_>, path: &Path<'_>, errors: &mut Errors) -> bool {
     if stored.contains(value) {
         return true;
     }
@@ -128,7 +128,7 @@ pub(crate) fn ip(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut
 }
 
 /// A CIDR of an older field, like [`ip`].
-pub(crate) fn cidr(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn cidr(value: &str, stored: &StoredValues<'_>, path: &Path<'_>, errors: &mut Errors) {
     if !stored.contains(value) {
         errors.invalid_all(path, value, validation::cidr_legacy(value, true));
     }

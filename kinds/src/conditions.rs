@@ -1,6 +1,6 @@
 //! Validation of meta/v1 conditions in the status of kinds.
 
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 use api::Tree;
 use api::field::{Errors, Path};
 use api::validation::qualified_name;
@@ -14,7 +14,7 @@ const REASON_MESSAGE: &str = "a condition reason must start with alphabetic char
 
 /// Validates a list of conditions: each is well formed, and types are unique.
 pub(crate) fn validate_conditions(conditions: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
         let ty = condition.str("type");

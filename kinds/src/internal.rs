@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_shows_its_lines_and_their_place() {
+    fn diff_shows_lines_and_positions() {
         let (old, new) = (tree! { "name" => "x" }, tree! { "name" => "y" });
         let text = "@@ -1,5 +1,5 @@\n {\n- \"Name\": \"x\",\n+ \"Name\": \"y\",\n  \"ResourceClaimName\": null,\n  \"ResourceClaimTemplateName\": null\n }\n";
         assert_eq!(difference(&old, &new, "PodResourceClaim"), text);

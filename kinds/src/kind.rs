@@ -55,7 +55,7 @@ pub struct User {
     pub extra: Map,
 }
 
-/// What prepare functions know of the request.
+/// The part of the request that prepare functions may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// Seconds since the Unix epoch.
@@ -121,11 +121,11 @@ pub struct StatusRules {
 
 /// The dotted paths of the numbers in the scale subresource.
 #[derive(Debug, Clone, Copy)]
-pub struct ScalePaths {
-    pub spec_replicas: &'static str,
-    pub status_replicas: &'static str,
-    /// A LabelSelector, or a plain map of labels.
-    pub selector: &'static str,
+pub struct ScalePaths<'a> {
+    pub spec_replicas: &'a str,
+    pub status_replicas: &'a str,
+    /// A LabelSelector, a plain map of labels, or a selector as text; empty if there is none.
+    pub selector: &'a str,
 }
 
 /// A kind that is stored in the form of another one.
@@ -138,7 +138,7 @@ pub struct Conversion {
     pub from_storage: fn(Tree) -> Tree,
 }
 
-/// Everything that the server needs to know of a kind.
+/// The definition of a kind for the server.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub group: &'static str,
@@ -181,7 +181,7 @@ pub struct Kind {
     /// Fields that a write to the main resource cannot own, as dotted paths.
     pub reset: &'static [&'static str],
     pub status: Option<StatusRules>,
-    pub scale: Option<ScalePaths>,
+    pub scale: Option<ScalePaths<'static>>,
     /// Whether a PUT to a missing name creates the object.
     pub create_on_update: bool,
     /// Whether a PUT without a resourceVersion is accepted.
@@ -209,16 +209,23 @@ pub struct Lifecycle {
     pub labels_from: Option<&'static str>,
     /// A deletion returns the object instead of a Status.
     pub returns_deleted: bool,
-    /// The seconds between the request to delete an object and its end, from the seconds that the client asks for.
+    /// The seconds between the request to delete an object and its end, from the seconds that the client requests.
     pub grace_period: Option<fn(&Tree, Option<i64>) -> i64>,
     /// The object has finalizers in its spec, is marked at the first deletion even without any, and shows no grace period.
     pub spec_finalizers: bool,
+    /// The finalizer that the server adds to a deleted object, which shows no grace period then.
+    pub deletion_finalizer: Option<&'static str>,
     /// Changes an object that is marked for deletion.
     pub mark_deleted: fn(&mut Tree),
-    /// Dependents are orphaned unless the client asks for their deletion.
+    /// Dependents are orphaned unless the client requests their deletion.
     pub orphans_by_default: bool,
     /// Whether the garbage collector watches the kind, so that objects can have dependents.
     pub has_dependents: bool,
+    /// The warning of a deletion that names no propagation policy.
+    pub deletion_warning: Option<&'static str>,
+    /// Whether a controller has processed a new object. If set, the response to a create waits briefly until it returns
+    /// true.
+    pub is_settled: Option<fn(&Tree) -> bool>,
     /// The warning of every request to a deprecated kind.
     pub deprecation: Option<&'static str>,
 }
@@ -234,9 +241,12 @@ impl Lifecycle {
         returns_deleted: false,
         grace_period: None,
         spec_finalizers: false,
+        deletion_finalizer: None,
         mark_deleted: |_| {},
         orphans_by_default: false,
         has_dependents: true,
+        deletion_warning: None,
+        is_settled: None,
         deprecation: None,
     };
 

@@ -17,6 +17,7 @@ mod checks;
 mod conditions;
 mod coordination;
 pub mod core;
+pub mod custom;
 mod diff;
 mod discovery;
 mod events;
@@ -42,10 +43,15 @@ mod scheduling;
 mod storage;
 mod storagemigration;
 mod strategy;
+pub mod time_zones;
 mod workload;
 
 use std::sync::LazyLock;
 
+pub use admissionregistration::expressions::{
+    ExpressionError, ExpressionKind, PolicyCompiler, compile_match_condition,
+};
+pub use admissionregistration::type_check::{ExpressionWarning, check_types};
 pub use kind::{
     Column, Context, Conversion, Kind, Lifecycle, ScalePaths, Selectable, StatusRules, Subresource, User, Verb,
 };

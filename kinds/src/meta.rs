@@ -62,6 +62,12 @@ pub fn validate_object_meta_update(kind: &Kind, object: &Tree, old: &Tree, error
     validate_finalizer_domains(kind, object, errors);
 }
 
+/// The same for custom resources, whose finalizers need no domain.
+pub fn validate_custom_meta_update(object: &Tree, old: &Tree, errors: &mut Errors) {
+    validate_change(object.at("metadata"), old.at("metadata"), errors);
+    validate_common(object.at("metadata"), &METADATA, errors);
+}
+
 /// The metadata of an object, or of a template that must have a name.
 pub(crate) fn validate_new(
     meta: &Tree,
@@ -87,7 +93,7 @@ pub(crate) fn validate_new(
 }
 
 /// Labels: qualified names with short values.
-pub(crate) fn validate_labels(labels: &Map, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_labels(labels: &Map, path: &Path<'_>, errors: &mut Errors) {
     for (key, value) in labels.iter() {
         errors.invalid_all(path, key, qualified_name(key));
         let value = value.as_str().unwrap_or("");
@@ -96,7 +102,7 @@ pub(crate) fn validate_labels(labels: &Map, path: &Path<'_>, errors: &mut Errors
 }
 
 /// Annotations: case-insensitive qualified names, with a limit on the total size.
-pub(crate) fn validate_annotations(annotations: &Map, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_annotations(annotations: &Map, path: &Path<'_>, errors: &mut Errors) {
     let mut bytes = 0;
     for (key, value) in annotations.iter() {
         bytes += key.len() + value.as_str().map_or(0, str::len);

@@ -1,4 +1,4 @@
-//! Name rules shared by kinds, used as `validate_name`; each takes a name, or with `prefix` a generateName, and
+//! Name rules shared by kinds, used as `validate_name`; each accepts a name, or with `prefix` a generateName, and
 //! returns upstream's messages.
 
 use api::validation;

@@ -1,19 +1,18 @@
-//! The Scale of an object: the same fields for every kind, so that one client can scale all.
+//! The Scale of an object: the same fields for every kind, which lets one client scale all of them.
 
 use api::field::{Errors, Path};
 use api::selector::Selector;
 use api::{Tree, tree};
 
 use crate::checks;
-use crate::kind::{Kind, ScalePaths};
+use crate::kind::ScalePaths;
 
 /// For the kinds of `apps` and ReplicationController.
-pub const REPLICAS: ScalePaths =
+pub const REPLICAS: ScalePaths<'static> =
     ScalePaths { spec_replicas: "spec.replicas", status_replicas: "status.replicas", selector: "spec.selector" };
 
-/// The autoscaling/v1 Scale of an object; `None` for kinds without a scale subresource.
-pub fn from_object(kind: &Kind, object: &Tree) -> Option<Tree> {
-    let paths = kind.scale?;
+/// The autoscaling/v1 Scale of an object.
+pub fn from_object(paths: ScalePaths<'_>, object: &Tree) -> Tree {
     let mut metadata = Tree::map_new();
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.at("metadata").get(key) {
@@ -29,18 +28,18 @@ pub fn from_object(kind: &Kind, object: &Tree) -> Option<Tree> {
     if !selector.is_empty() {
         status.set("selector", selector);
     }
-    Some(tree! {
+    tree! {
         "kind" => "Scale",
         "apiVersion" => "autoscaling/v1",
         "metadata" => metadata,
         "spec" => spec,
         "status" => status,
-    })
+    }
 }
 
 /// A LabelSelector has its own keys; anything else is a plain map of labels.
 fn selector_text(selector: &Tree) -> String {
-    let Some(map) = selector.as_map() else { return String::new() };
+    let Some(map) = selector.as_map() else { return selector.as_str().unwrap_or("").to_string() };
     if map.keys().all(|key| matches!(key, "matchLabels" | "matchExpressions")) {
         return Selector::from_object(selector).map(|selector| selector.to_string()).unwrap_or_default();
     }
@@ -48,8 +47,7 @@ fn selector_text(selector: &Tree) -> String {
 }
 
 /// Applies a Scale to its object; a resourceVersion in it is a precondition.
-pub fn apply_to_object(kind: &Kind, scale: &Tree, object: &mut Tree) {
-    let Some(paths) = kind.scale else { return };
+pub fn apply_to_object(paths: ScalePaths<'_>, scale: &Tree, object: &mut Tree) {
     if let Some((parent, key)) = paths.spec_replicas.rsplit_once('.') {
         object.child(parent).set(key, scale.int("spec.replicas").unwrap_or(0));
     }
@@ -84,7 +82,7 @@ mod tests {
             (&replication_controller::KIND, tree! { "a" => "b" }),
         ];
         for (kind, selector) in cases {
-            let scale = from_object(kind, &object(selector)).expect("both scale");
+            let scale = from_object(kind.scale.expect("both scale"), &object(selector));
             assert_eq!(scale.at("metadata"), &tree! { "name" => "s", "uid" => "u" });
             assert_eq!(scale.at("spec"), &tree! { "replicas" => 2 });
             assert_eq!(scale.at("status"), &tree! { "replicas" => 0, "selector" => "a=b" });
@@ -94,7 +92,7 @@ mod tests {
     #[test]
     fn missing_replicas_mean_zero() {
         let mut changed = object(Tree::Null);
-        apply_to_object(&deployment::KIND, &tree! { "spec" => tree! {} }, &mut changed);
+        apply_to_object(REPLICAS, &tree! { "spec" => tree! {} }, &mut changed);
         assert_eq!(changed.int("spec.replicas"), Some(0));
     }
 }

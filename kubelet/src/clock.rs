@@ -15,7 +15,7 @@ pub(crate) fn unix_nanos(clock: &dyn Clock) -> i64 {
 
 /// Whether a pause of this length still lasts. If the clock was set back meanwhile, more than its length would be left:
 /// the difference is not waited for.
-pub(crate) fn lasts(now: i64, until: i64, length: Duration) -> bool {
+pub(crate) fn is_within(now: i64, until: i64, length: Duration) -> bool {
     let left = until.saturating_sub(now);
     left > 0 && left <= nanos(length).saturating_add(SECOND)
 }

@@ -1,5 +1,5 @@
-//! The kubelet: it runs the pods that are bound to this node and reports their status. It is an ordinary client of the
-//! API and speaks CRI to the container runtime.
+//! The kubelet: it runs the pods that are bound to this node and reports their status. The kubelet is an ordinary
+//! client of the API and a CRI client of the container runtime.
 
 #![warn(unreachable_pub)]
 

@@ -1,5 +1,4 @@
-//! Whether the kubelet and its runtime are alive: when each was last seen working, and the error if that was too long
-//! ago.
+//! The liveness of the kubelet and its runtime: when each last made progress, and the error if that was too long ago.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,17 +16,17 @@ const LEAST: Duration = Duration::from_secs(300);
 const THRESHOLD: Duration = Duration::from_secs(180);
 const THRESHOLD_WITH_EVENTS: Duration = Duration::from_secs(600);
 
-/// When something was last seen, on a monotonic clock: the machine's clock may be set.
+/// The time of the last heartbeat, on a monotonic clock: the machine's clock may be set.
 #[derive(Debug, Default)]
-struct Mark(Mutex<Option<Instant>>);
+struct Heartbeat(Mutex<Option<Instant>>);
 
-impl Mark {
-    /// When it was seen before.
+impl Heartbeat {
+    /// Sets the time, and returns the previous one.
     fn set(&self, now: Instant) -> Option<Instant> {
         self.0.lock().replace(now)
     }
 
-    /// How long ago it was last seen, if ever.
+    /// The age of the last heartbeat, if there was one.
     fn age(&self, now: Instant) -> Option<Duration> {
         self.0.lock().map(|last| now.saturating_duration_since(last))
     }
@@ -40,28 +39,28 @@ pub struct SyncLoopError;
 
 #[derive(Debug, Default)]
 pub(crate) struct Liveness {
-    of_loop: Mark,
-    of_runtime: Mark,
-    relisted: Mark,
+    of_loop: Heartbeat,
+    of_runtime: Heartbeat,
+    relisted: Heartbeat,
     has_events: AtomicBool,
 }
 
 impl Liveness {
-    pub(crate) fn beats(&self, now: Instant) {
+    pub(crate) fn record_sync(&self, now: Instant) {
         self.of_loop.set(now);
     }
 
-    pub(crate) fn expects_events(&self, has_events: bool) {
+    pub(crate) fn set_has_events(&self, has_events: bool) {
         self.has_events.store(has_events, Ordering::Relaxed);
     }
 
-    pub(crate) fn runtime_answers(&self, now: Instant) {
+    pub(crate) fn record_runtime_response(&self, now: Instant) {
         self.of_runtime.set(now);
     }
 
     /// Records a relist, from `begun` until `now`, which is `seconds` after the epoch.
-    pub(crate) fn relisted(&self, metrics: &Metrics, begun: Instant, now: Instant, seconds: i64) {
-        self.runtime_answers(now);
+    pub(crate) fn record_relist(&self, metrics: &Metrics, begun: Instant, now: Instant, seconds: i64) {
+        self.record_runtime_response(now);
         let took = |since: Instant| now.saturating_duration_since(since).as_secs_f64();
         metrics.record(&metrics::RELIST, &[], took(begun));
         if let Some(before) = self.relisted.set(now) {
@@ -104,14 +103,14 @@ mod tests {
             (None, Ok(())),
             "nothing began"
         );
-        liveness.beats(after(60));
-        liveness.runtime_answers(after(60));
+        liveness.record_sync(after(60));
+        liveness.record_runtime_response(after(60));
         assert_eq!((liveness.runtime(after(240)), liveness.sync_loop(after(360), BEAT)), (None, Ok(())));
         let why = "PLEG is not healthy: pleg was last seen active 3m30s ago; threshold is 3m0s";
         assert_eq!(liveness.runtime(after(270)).as_deref(), Some(why));
         assert!(liveness.sync_loop(after(361), BEAT).is_err());
         assert_eq!(liveness.sync_loop(after(361), Duration::from_secs(600)), Ok(()));
-        liveness.expects_events(true);
+        liveness.set_has_events(true);
         assert_eq!(liveness.runtime(after(600)), None);
     }
 }

@@ -1,5 +1,5 @@
 //! The gate between a pod's network and its first container: network policies have to be in force before a packet is
-//! sent. The kubelet does not know how they are enforced.
+//! sent. The kubelet is independent of how they are enforced.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -14,12 +14,12 @@ pub type GateFuture<'a> = Pin<Box<dyn Future<Output = Result<(), GateError>> + S
 #[error("{0}")]
 pub struct GateError(#[from] pub Box<dyn std::error::Error + Send + Sync>);
 
-/// Is told of the networks of pods.
+/// Admits the containers of a pod once the rules of its network are in place.
 pub trait NetworkGate: Send + Sync {
     /// The network of a pod was created; its containers start when this succeeds.
     fn pod_network_ready<'a>(&'a self, pod: &'a Tree, ips: Vec<IpAddr>) -> GateFuture<'a>;
     /// The network of a pod was removed.
-    fn pod_gone(&self, uid: &str);
+    fn pod_network_removed(&self, uid: &str);
 }
 
 /// A node without network policies.
@@ -30,5 +30,5 @@ impl NetworkGate for OpenGate {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn pod_gone(&self, _: &str) {}
+    fn pod_network_removed(&self, _: &str) {}
 }

@@ -1,5 +1,5 @@
-//! ConfigMaps, Secrets and trust bundles that pods of this node refer to. One watch an object, shared by all pods
-//! that name it and ended with the last of them: a node may see these objects one by one only.
+//! ConfigMaps, Secrets and trust bundles that pods of this node refer to. Each object has one watch, shared by all pods
+//! that name it and ended with the last of them: a node may only read these objects one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) const TRUST_BUNDLES: Resource = Resource::new("certificates.k8s.io", 
 
 /// How long a caller waits for the first response, as in upstream's caches.
 const WAIT: Duration = Duration::from_secs(1);
-/// An API server that does not know the pod's binding yet forbids its objects; it will know it in a moment.
+/// An API server that has not seen the pod's binding yet forbids its objects for a moment.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -41,17 +41,17 @@ impl Reference {
         if self.name.is_empty() { String::new() } else { format!("fieldSelector=metadata.name%3D{}", self.name) }
     }
 
-    /// The resource in the singular, as messages name it.
+    /// The resource in the singular, for messages.
     fn singular(&self) -> &str {
         self.resource.plural.trim_end_matches('s')
     }
 }
 
 /// JSON by name.
-type Found = BTreeMap<String, Bytes>;
+type ObjectsByName = BTreeMap<String, Bytes>;
 
 /// None before the first response.
-type Known = Option<Arc<Found>>;
+type WatchedObjects = Option<Arc<ObjectsByName>>;
 
 /// Objects that pods of this node refer to, kept up to date by watches.
 pub struct Objects {
@@ -92,20 +92,20 @@ struct Shared {
 #[derive(Default)]
 struct State {
     pods: BTreeMap<String, BTreeSet<Reference>>,
-    followed: BTreeMap<Reference, Followed>,
+    followed: BTreeMap<Reference, WatchEntry>,
 }
 
-struct Followed {
+struct WatchEntry {
     pods: BTreeSet<String>,
-    known: Arc<ordered::Sender<Known>>,
+    known: Arc<ordered::Sender<WatchedObjects>>,
     /// A caller did not wait for the first response; its pods are notified of it.
     missed: bool,
-    /// Why the object is not known yet.
+    /// Why the object has not been read yet.
     error: Option<Arc<Error>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Followed {
+impl Drop for WatchEntry {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -126,36 +126,36 @@ impl Objects {
         let mut state = self.shared.state();
         let before = state.pods.get(pod::uid(pod)).cloned().unwrap_or_default();
         for gone in before.difference(&wanted) {
-            leave(&mut state, gone, pod::uid(pod));
+            remove_pod(&mut state, gone, pod::uid(pod));
         }
         for reference in &wanted {
-            self.enter(&mut state, reference, pod::uid(pod));
+            self.add_pod(&mut state, reference, pod::uid(pod));
         }
         state.pods.insert(pod::uid(pod).to_string(), wanted);
     }
 
-    pub(crate) fn forget(&self, uid: &str) {
+    pub(crate) fn unregister(&self, uid: &str) {
         let mut state = self.shared.state();
         for reference in state.pods.remove(uid).unwrap_or_default() {
-            leave(&mut state, &reference, uid);
+            remove_pod(&mut state, &reference, uid);
         }
     }
 
     /// Notifies a pod of another change.
-    pub(crate) fn tell(&self, uid: &str) {
+    pub(crate) fn notify_pod(&self, uid: &str) {
         (self.shared.changed)(uid);
     }
 
-    fn enter(&self, state: &mut State, reference: &Reference, uid: &str) {
+    fn add_pod(&self, state: &mut State, reference: &Reference, uid: &str) {
         let followed = state.followed.entry(reference.clone()).or_insert_with(|| {
             let known = Arc::new(ordered::Sender::new(None));
-            let task = self.shared.follow(reference, known.clone());
-            Followed { pods: BTreeSet::new(), known, missed: false, error: None, task }
+            let task = self.shared.start_reflector(reference, known.clone());
+            WatchEntry { pods: BTreeSet::new(), known, missed: false, error: None, task }
         });
         let new = followed.pods.insert(uid.to_string());
         // An immutable object is not watched, but it may have been replaced by one of the same name.
         if new && followed.task.is_finished() {
-            followed.task = self.shared.follow(reference, followed.known.clone());
+            followed.task = self.shared.start_reflector(reference, followed.known.clone());
         }
     }
 
@@ -175,7 +175,7 @@ impl Objects {
         self.found(&Reference::new(resource, "", "")).await?.values().map(|bytes| read(bytes)).collect()
     }
 
-    async fn found(&self, reference: &Reference) -> Result<Arc<Found>, ObjectError> {
+    async fn found(&self, reference: &Reference) -> Result<Arc<ObjectsByName>, ObjectError> {
         let mut receiver = match self.shared.state().followed.get(reference) {
             Some(followed) => followed.known.subscribe(),
             None => return Err(ObjectError::not_registered(reference)),
@@ -190,7 +190,7 @@ impl Objects {
         };
         match tokio::time::timeout(WAIT, first).await {
             Ok(Some(found)) => Ok(found),
-            _ => Err(self.shared.miss(reference)),
+            _ => Err(self.shared.record_miss(reference)),
         }
     }
 }
@@ -206,7 +206,7 @@ fn read(bytes: &[u8]) -> Result<Tree, ObjectError> {
     Ok(json::decode_unmanaged(bytes)?)
 }
 
-fn leave(state: &mut State, reference: &Reference, uid: &str) {
+fn remove_pod(state: &mut State, reference: &Reference, uid: &str) {
     if let Some(followed) = state.followed.get_mut(reference) {
         followed.pods.remove(uid);
         if followed.pods.is_empty() {
@@ -221,7 +221,7 @@ impl Shared {
     }
 
     /// The caller has waited in vain; its pod is notified later.
-    fn miss(&self, reference: &Reference) -> ObjectError {
+    fn record_miss(&self, reference: &Reference) -> ObjectError {
         let mut state = self.state();
         let why = state.followed.get_mut(reference).and_then(|followed| {
             followed.missed = true;
@@ -230,37 +230,41 @@ impl Shared {
         ObjectError::Unknown { resource: reference.singular().to_string(), source: why }
     }
 
-    fn follow(self: &Arc<Shared>, reference: &Reference, known: Arc<ordered::Sender<Known>>) -> JoinHandle<()> {
-        let follower = Follower { shared: self.clone(), reference: reference.clone(), known };
+    fn start_reflector(
+        self: &Arc<Shared>,
+        reference: &Reference,
+        known: Arc<ordered::Sender<WatchedObjects>>,
+    ) -> JoinHandle<()> {
+        let follower = Reflector { shared: self.clone(), reference: reference.clone(), known };
         tokio::spawn(follower.run())
     }
 }
 
-struct Follower {
+struct Reflector {
     shared: Arc<Shared>,
     reference: Reference,
-    known: Arc<ordered::Sender<Known>>,
+    known: Arc<ordered::Sender<WatchedObjects>>,
 }
 
-enum Step {
+enum ReflectorState {
     Listing,
-    /// All up to this version is known.
+    /// All changes up to this version were received.
     Watching(String),
     /// An object that cannot change.
     Done,
 }
 
-impl Follower {
+impl Reflector {
     async fn run(self) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        let mut step = Step::Listing;
-        while !matches!(step, Step::Done) {
-            match self.go(&step).await {
+        let mut step = ReflectorState::Listing;
+        while !matches!(step, ReflectorState::Done) {
+            match self.step(&step).await {
                 Ok(next) => {
                     step = next;
                     backoff.reset();
                 }
-                Err(error) if error.is_expired() => step = Step::Listing,
+                Err(error) if error.is_expired() => step = ReflectorState::Listing,
                 Err(error) => {
                     tracing::debug!(resource = self.reference.resource.plural, name = self.reference.name, %error, "watch ended, restarting");
                     self.failed(error);
@@ -271,63 +275,69 @@ impl Follower {
     }
 
     /// One list, or one watch to its end.
-    async fn go(&self, step: &Step) -> client::Result<Step> {
+    async fn step(&self, step: &ReflectorState) -> client::Result<ReflectorState> {
         match step {
-            Step::Listing => self.list().await,
-            Step::Watching(version) => self.watch(version.clone()).await,
-            Step::Done => Ok(Step::Done),
+            ReflectorState::Listing => self.list().await,
+            ReflectorState::Watching(version) => self.watch(version.clone()).await,
+            ReflectorState::Done => Ok(ReflectorState::Done),
         }
     }
 
-    async fn list(&self) -> client::Result<Step> {
+    async fn list(&self) -> client::Result<ReflectorState> {
         let Reference { resource, namespace, .. } = &self.reference;
         let (head, objects) = self.shared.client.list_objects(*resource, namespace, &self.reference.query()).await?;
-        let found =
-            objects.into_iter().map(|bytes| Ok((name_of(&bytes)?, bytes))).collect::<client::Result<Found>>()?;
-        self.tell(found);
+        let found = objects
+            .into_iter()
+            .map(|bytes| Ok((object_name(&bytes)?, bytes)))
+            .collect::<client::Result<ObjectsByName>>()?;
+        self.publish(found);
         Ok(self.next(head.str("metadata.resourceVersion").to_string()))
     }
 
-    async fn watch(&self, mut version: String) -> client::Result<Step> {
+    async fn watch(&self, mut version: String) -> client::Result<ReflectorState> {
         let Reference { resource, namespace, .. } = &self.reference;
         let query = format!("{}&allowWatchBookmarks=true&resourceVersion={version}", self.reference.query());
         let query = query.trim_start_matches('&');
         let mut watch: Watch = self.shared.client.watch_namespace(*resource, namespace, query).await?;
         let mut seen = false;
         while let Some(event) = watch.next().await {
-            version = self.take(event?)?;
+            version = self.apply_event(event?)?;
             seen = true;
-            if let Step::Done = self.next(String::new()) {
-                return Ok(Step::Done);
+            if let ReflectorState::Done = self.next(String::new()) {
+                return Ok(ReflectorState::Done);
             }
         }
-        if seen { Ok(Step::Watching(version)) } else { Err(Error::Transport("the watch ended at once".to_string())) }
+        if seen {
+            Ok(ReflectorState::Watching(version))
+        } else {
+            Err(Error::Transport("the watch ended at once".to_string()))
+        }
     }
 
-    fn take(&self, event: Event) -> client::Result<String> {
+    fn apply_event(&self, event: Event) -> client::Result<String> {
         let mut found = self.known.borrow().as_deref().cloned().unwrap_or_default();
         let version = match event {
             Event::Bookmark(version) => return Ok(version),
             Event::Put(bytes) => {
-                let version = version_of(&bytes)?;
-                found.insert(name_of(&bytes)?, bytes);
+                let version = resource_version(&bytes)?;
+                found.insert(object_name(&bytes)?, bytes);
                 version
             }
             Event::Deleted(bytes) => {
-                found.remove(&name_of(&bytes)?);
-                version_of(&bytes)?
+                found.remove(&object_name(&bytes)?);
+                resource_version(&bytes)?
             }
         };
-        self.tell(found);
+        self.publish(found);
         Ok(version)
     }
 
     /// An immutable object alone needs no watch.
-    fn next(&self, version: String) -> Step {
+    fn next(&self, version: String) -> ReflectorState {
         let known = self.known.borrow();
         let object = known.as_deref().and_then(|found| found.get(&self.reference.name));
         let immutable = object.is_some_and(|bytes| read(bytes).is_ok_and(|object| object.bool("immutable")));
-        if immutable { Step::Done } else { Step::Watching(version) }
+        if immutable { ReflectorState::Done } else { ReflectorState::Watching(version) }
     }
 
     fn failed(&self, error: Error) {
@@ -336,7 +346,7 @@ impl Follower {
         }
     }
 
-    fn tell(&self, found: Found) {
+    fn publish(&self, found: ObjectsByName) {
         let before = self.known.send_replace(Some(Arc::new(found)));
         let same = *self.known.borrow() == before;
         let mut pods = BTreeSet::new();
@@ -355,11 +365,11 @@ fn meta(bytes: &[u8]) -> client::Result<Tree> {
     json::decode_metadata(bytes).map_err(|error| Error::Answer(error.to_string()))
 }
 
-fn name_of(bytes: &[u8]) -> client::Result<String> {
+fn object_name(bytes: &[u8]) -> client::Result<String> {
     Ok(meta(bytes)?.str("metadata.name").to_string())
 }
 
-fn version_of(bytes: &[u8]) -> client::Result<String> {
+fn resource_version(bytes: &[u8]) -> client::Result<String> {
     Ok(meta(bytes)?.str("metadata.resourceVersion").to_string())
 }
 
@@ -433,12 +443,12 @@ spec:
     }
 
     /// A server that responds to lists with one ConfigMap, and to watches not at all.
-    struct Silent {
+    struct SilentServer {
         immutable: bool,
         asked: Mutex<Vec<String>>,
     }
 
-    impl client::Transport for Silent {
+    impl client::Transport for SilentServer {
         fn send(&self, request: http::Request<Bytes>) -> client::ResponseFuture<'_> {
             let uri = request.uri().to_string();
             let watches = uri.contains("watch=true");
@@ -462,8 +472,8 @@ spec:
         api::yaml::decode(text.as_bytes()).unwrap()
     }
 
-    fn objects(immutable: bool) -> (Objects, Arc<Silent>) {
-        let server = Arc::new(Silent { immutable, asked: Mutex::default() });
+    fn objects(immutable: bool) -> (Objects, Arc<SilentServer>) {
+        let server = Arc::new(SilentServer { immutable, asked: Mutex::default() });
         (Objects::new(Client::new(server.clone(), "test"), 1, |_| {}), server)
     }
 
@@ -488,7 +498,7 @@ spec:
             format!("{path}watch=true&fieldSelector=metadata.name%3Dm&allowWatchBookmarks=true&resourceVersion=7"),
         ];
         assert_eq!(*server.asked.lock(), wanted);
-        objects.forget("u1");
+        objects.unregister("u1");
         assert!(objects.get(CONFIG_MAPS, "a", "m").await.is_ok());
         objects.register(&pod("u2", "other"));
         let gone = objects.get(CONFIG_MAPS, "a", "m").await.unwrap_err();

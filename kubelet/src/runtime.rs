@@ -1,11 +1,11 @@
-//! The runtime, as the kubelet uses it. No call holds its caller up for ever, and none that changes something is cut in the
-//! middle: see [`cri::Limited`].
+//! The runtime, as the kubelet uses it. No call blocks its caller forever, and no call with side effects is cancelled
+//! halfway: see [`cri::TimeoutService`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri::{DynImageService, DynRuntimeService, Limited, Status};
+use cri::{DynImageService, DynRuntimeService, Status, TimeoutService};
 
 use crate::model::state::{self, PodState, keys};
 
@@ -40,8 +40,8 @@ impl Runtime {
     /// The same services, with timeouts.
     pub(crate) fn limited(self, usual: Duration) -> Runtime {
         Runtime {
-            service: Arc::new(Limited::new(self.service, usual)),
-            images: Arc::new(Limited::new(self.images, usual)),
+            service: Arc::new(TimeoutService::new(self.service, usual)),
+            images: Arc::new(TimeoutService::new(self.images, usual)),
         }
     }
 
@@ -53,24 +53,24 @@ impl Runtime {
     /// Stops a container; after so many seconds it is killed.
     pub(crate) async fn stop(&self, container_id: &str, timeout: i64) -> Result<()> {
         let container_id = container_id.to_string();
-        gone(self.service.stop_container(cri::StopContainerRequest { container_id, timeout }).await)
+        ignore_not_found(self.service.stop_container(cri::StopContainerRequest { container_id, timeout }).await)
     }
 
     pub(crate) async fn remove(&self, container_id: &str) -> Result<()> {
         let container_id = container_id.to_string();
-        gone(self.service.remove_container(cri::RemoveContainerRequest { container_id }).await)
+        ignore_not_found(self.service.remove_container(cri::RemoveContainerRequest { container_id }).await)
     }
 
     /// Stops a sandbox and its containers.
     pub async fn stop_sandbox(&self, id: &str) -> Result<()> {
         let pod_sandbox_id = id.to_string();
-        gone(self.service.stop_pod_sandbox(cri::StopPodSandboxRequest { pod_sandbox_id }).await)
+        ignore_not_found(self.service.stop_pod_sandbox(cri::StopPodSandboxRequest { pod_sandbox_id }).await)
     }
 
     /// Removes a stopped sandbox.
     pub async fn remove_sandbox(&self, id: &str) -> Result<()> {
         let pod_sandbox_id = id.to_string();
-        gone(self.service.remove_pod_sandbox(cri::RemovePodSandboxRequest { pod_sandbox_id }).await)
+        ignore_not_found(self.service.remove_pod_sandbox(cri::RemovePodSandboxRequest { pod_sandbox_id }).await)
     }
 
     /// The state of one pod.
@@ -90,16 +90,16 @@ impl Runtime {
         Ok(state.sorted())
     }
 
-    /// None if it was removed meanwhile.
+    /// None if the sandbox was removed meanwhile.
     async fn sandbox(&self, pod_sandbox_id: String) -> Result<Option<state::Sandbox>> {
         let request = cri::PodSandboxStatusRequest { pod_sandbox_id, verbose: false };
-        let answer = found(self.service.pod_sandbox_status(request).await)?;
+        let answer = optional(self.service.pod_sandbox_status(request).await)?;
         Ok(answer.and_then(|answer| answer.status).map(|status| state::sandbox(&status)))
     }
 
     async fn container(&self, sandbox: &str, container_id: String) -> Result<Option<state::Container>> {
         let request = cri::ContainerStatusRequest { container_id, verbose: false };
-        let answer = found(self.service.container_status(request).await)?;
+        let answer = optional(self.service.container_status(request).await)?;
         Ok(answer.and_then(|answer| answer.status).map(|status| state::container(sandbox, status)))
     }
 
@@ -133,18 +133,18 @@ impl Runtime {
         progress.as_str().map(str::to_string)
     }
 
-    /// The image that a reference names, if it is there.
+    /// The image of a reference, if it is present.
     pub(crate) async fn image(&self, image: cri::ImageSpec) -> Result<Option<cri::Image>> {
         Ok(self.images.image_status(cri::ImageStatusRequest { image: Some(image), verbose: false }).await?.image)
     }
 }
 
-/// What does not exist any more need not be stopped.
-fn gone<T>(answer: Result<T>) -> Result<()> {
-    found(answer).map(drop)
+/// Something that does not exist any more need not be stopped.
+fn ignore_not_found<T>(answer: Result<T>) -> Result<()> {
+    optional(answer).map(drop)
 }
 
-fn found<T>(answer: Result<T>) -> Result<Option<T>> {
+fn optional<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(status) if status.code() == cri::Code::NotFound => Ok(None),

@@ -33,7 +33,7 @@ pub fn main(name: &str) -> ExitCode {
     code
 }
 
-/// What the plugin prints; null if it prints nothing.
+/// Runs a plugin, and returns its output; null if it has none.
 fn run(name: &str, variables: &BTreeMap<String, String>, input: &[u8]) -> Result<Value, Error> {
     let plugin = find(name).ok_or_else(|| Error::internal(format!("{name:?} is not a built-in plugin")))?;
     let variable = |key: &str| variables.get(key).map(String::as_str).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use network::netlink;
-use network::nft::{Batch, Family, Monitor, Nft, Notice};
+use network::nft::{Batch, Family, Monitor, Nft, TableEvent};
 
 use crate::table::{Table, diff};
 
@@ -27,7 +27,7 @@ pub struct Kernel {
     name: String,
     nft: Nft,
     monitor: Monitor,
-    /// What the kernel has; None if that is not known.
+    /// The rules in the kernel; None if unknown.
     applied: Option<Table>,
 }
 
@@ -66,16 +66,37 @@ impl Kernel {
         Ok(changes.len())
     }
 
-    /// Replaces the whole table, without a moment in between.
+    /// Replaces the whole table, without a moment in between. A packet that the kernel is judging while it switches to
+    /// the new rules may find the old sets empty, so a second table with the same rules is in force meanwhile.
     fn replace(&mut self, desired: &Table) -> Result<usize, Error> {
         if desired.is_empty() {
             return self.remove();
         }
         // Notices of earlier changes are about rules that are replaced; a later one leads to another replacement.
         self.read_notices()?;
+        let (name, substitute) = (self.name.clone(), self.substitute());
+        let is_replacement = self.nft.has_table(FAMILY, &name)?;
+        if is_replacement {
+            self.create(&substitute, desired)?;
+        }
+        let changes = self.create(&name, desired)?;
+        // A process that was killed may have left it.
+        if is_replacement || self.nft.has_table(FAMILY, &substitute)? {
+            self.delete(&substitute)?;
+        }
+        Ok(changes)
+    }
+
+    /// The name of the table that is in force while the other one is replaced.
+    fn substitute(&self) -> String {
+        format!("{}-substitute", self.name)
+    }
+
+    /// Creates a table with these rules in place of one of the same name.
+    fn create(&mut self, name: &str, desired: &Table) -> Result<usize, Error> {
         let nothing = Table::default();
         let changes = diff(&nothing, desired);
-        let mut batch = Batch::new(FAMILY, &self.name);
+        let mut batch = Batch::new(FAMILY, name);
         // A table that does not exist cannot be deleted.
         batch.ensure_table();
         batch.delete_table();
@@ -85,32 +106,40 @@ impl Kernel {
         Ok(changes.len())
     }
 
+    fn delete(&mut self, name: &str) -> Result<(), Error> {
+        let mut batch = Batch::new(FAMILY, name);
+        batch.delete_table();
+        Ok(batch.commit(&mut self.nft, "delete the network policy rules")?)
+    }
+
     /// Without policies, a kernel without nftables is good enough.
     fn remove(&mut self) -> Result<usize, Error> {
-        match self.nft.has_table(FAMILY, &self.name) {
-            Ok(true) => {}
-            Ok(false) => return Ok(0),
-            Err(error) => {
-                tracing::warn!(%error, "network policies cannot be applied on this machine");
-                return Ok(0);
+        let mut removed = 0;
+        for name in [self.name.clone(), self.substitute()] {
+            match self.nft.has_table(FAMILY, &name) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => {
+                    tracing::warn!(%error, "network policies cannot be applied on this machine");
+                    return Ok(0);
+                }
             }
+            self.delete(&name)?;
+            removed += 1;
         }
-        let mut batch = Batch::new(FAMILY, &self.name);
-        batch.delete_table();
-        batch.commit(&mut self.nft, "delete the network policy rules")?;
-        Ok(1)
+        Ok(removed)
     }
 
     /// Whether another process has changed the table. If so, the next state is applied completely.
     pub fn is_tampered(&mut self) -> Result<bool, Error> {
         let notice = self.read_notices();
-        if !matches!(notice, Ok(Notice::Unchanged)) {
+        if !matches!(notice, Ok(TableEvent::Unchanged)) {
             self.applied = None;
         }
-        notice.map(|notice| notice == Notice::Changed)
+        notice.map(|notice| notice == TableEvent::Changed)
     }
 
-    fn read_notices(&mut self) -> Result<Notice, Error> {
+    fn read_notices(&mut self) -> Result<TableEvent, Error> {
         self.monitor.read_family(FAMILY, &self.name).map_err(Error::Watch)
     }
 
@@ -119,7 +148,7 @@ impl Kernel {
         self.monitor.as_fd().try_clone_to_owned().map_err(Error::Watch)
     }
 
-    /// Deletes the table, if it exists.
+    /// Deletes the tables, if they exist.
     pub fn cleanup(&mut self) -> Result<(), Error> {
         self.applied = None;
         self.remove().map(drop)

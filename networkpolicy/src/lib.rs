@@ -2,8 +2,8 @@
 //!
 //! `model` reads NetworkPolicies, Pods and Namespaces as plain values. `plan` decides, as a pure function, what the
 //! node's nftables table contains. `table` is that table as plain data, with the difference between two of them;
-//! `kernel` applies the difference in one transaction. `runner` connects all of this to the API. Nothing here knows
-//! the API server, the kubelet, the service proxy or the container runtime.
+//! `kernel` applies the difference in one transaction. `runner` connects all of this to the API. Nothing here depends
+//! on the API server, the kubelet, the service proxy or the container runtime.
 
 #![warn(unreachable_pub)]
 
@@ -13,4 +13,4 @@ pub mod plan;
 pub mod runner;
 pub mod table;
 
-pub use runner::{Agent, Environment, PodError, PodInfo, Running, cleanup, start};
+pub use runner::{Environment, NetworkPolicyHandle, PodError, PodInfo, PodReporter, cleanup, start};

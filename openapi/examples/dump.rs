@@ -4,16 +4,16 @@
 use std::path::Path;
 use std::time::Instant;
 
-use openapi::{Api, Encoding, Texts, v2, v3};
+use openapi::{Api, DescriptionSource, Encoding, v2, v3};
 
 struct UpstreamTexts(descriptions::Descriptions);
 
-impl Texts for UpstreamTexts {
-    fn of_type(&self, ty: &str) -> Option<&str> {
+impl DescriptionSource for UpstreamTexts {
+    fn type_description(&self, ty: &str) -> Option<&str> {
         self.0.of_type(ty)
     }
 
-    fn of_field(&self, ty: &str, field: &str) -> Option<&str> {
+    fn field_description(&self, ty: &str, field: &str) -> Option<&str> {
         self.0.of_field(ty, field)
     }
 }

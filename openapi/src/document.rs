@@ -41,7 +41,10 @@ pub(crate) fn paths(api: &Api<'_>, source: &Source) -> Vec<Path> {
             let resources = api.resources();
             let own = |r: &&Resource| r.group == *group && r.version == *version;
             let mut paths: Vec<Path> = resources.iter().filter(own).flat_map(paths_of).collect();
-            paths.push(nonresource::group_version(group, version));
+            // Upstream documents the discovery of built-in groups only.
+            if api.kinds.iter().any(|kind| kind.group == group && kind.version == version) {
+                paths.push(nonresource::group_version(group, version));
+            }
             paths
         }
     };
@@ -63,8 +66,8 @@ fn schemas_of(operation: &Operation) -> Vec<String> {
     body.chain(answers).collect()
 }
 
-pub(crate) fn info(api: &Api<'_>) -> Tree {
-    tree! { "title" => "Kubernetes", "version" => api.version }
+pub(crate) fn info(version: &str) -> Tree {
+    tree! { "title" => "Kubernetes", "version" => version }
 }
 
 /// The authentication scheme.

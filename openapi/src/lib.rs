@@ -4,6 +4,8 @@
 
 #![warn(unreachable_pub)]
 
+mod convert;
+mod custom;
 mod document;
 mod etag;
 mod names;
@@ -18,21 +20,23 @@ pub mod v2;
 pub mod v3;
 mod writer;
 
+pub use convert::convert_to_v3;
 pub use etag::etag;
 pub use resource::Resource;
+pub use v2::{Part, PartIndex, Skeleton, join, restrict, skeleton};
 
 use std::collections::BTreeSet;
 
 use api::Map;
 use kinds::Kind;
 
-/// What the documents describe.
+/// The API that the documents describe.
 #[derive(Clone, Copy)]
 pub struct Api<'a> {
     /// The version of `/version`, such as `v1.37.0`.
     pub version: &'a str,
     pub kinds: &'a [&'static Kind],
-    pub texts: &'a dyn Texts,
+    pub texts: &'a dyn DescriptionSource,
     /// Custom resources and other served resources besides the kinds.
     pub extras: &'a [Extra],
 }
@@ -46,20 +50,21 @@ pub struct Extra {
 }
 
 /// The source of descriptions. Names are OpenAPI's: `io.k8s.api.core.v1.PodSpec`.
-pub trait Texts {
-    fn of_type(&self, ty: &str) -> Option<&str>;
-    fn of_field(&self, ty: &str, field: &str) -> Option<&str>;
+pub trait DescriptionSource {
+    fn type_description(&self, ty: &str) -> Option<&str>;
+    /// The description of a field of a type.
+    fn field_description(&self, ty: &str, field: &str) -> Option<&str>;
 }
 
 /// Documents without descriptions.
-pub struct NoTexts;
+pub struct NoDescriptions;
 
-impl Texts for NoTexts {
-    fn of_type(&self, _: &str) -> Option<&str> {
+impl DescriptionSource for NoDescriptions {
+    fn type_description(&self, _: &str) -> Option<&str> {
         None
     }
 
-    fn of_field(&self, _: &str, _: &str) -> Option<&str> {
+    fn field_description(&self, _: &str, _: &str) -> Option<&str> {
         None
     }
 }

@@ -58,6 +58,8 @@ pub(crate) const STREAM: &[&str] = &[
     "application/vnd.kubernetes.protobuf;stream=watch",
     "application/yaml",
 ];
+/// Media types of custom resources, which have no protobuf encoding.
+pub(crate) const CUSTOM: &[&str] = &["application/json", "application/yaml"];
 pub(crate) const ANY: &[&str] = &["*/*"];
 pub(crate) const JSON: &[&str] = &["application/json"];
 pub(crate) const PATCHES: &[&str] = &[
@@ -67,7 +69,7 @@ pub(crate) const PATCHES: &[&str] = &[
     "application/strategic-merge-patch+json",
 ];
 pub(crate) const PATCHES_OF_CUSTOM: &[&str] =
-    &["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 /// Media types of logs: text, with errors as objects.
 pub(crate) const LOG: &[&str] =
     &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml", "text/plain"];

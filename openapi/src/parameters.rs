@@ -140,7 +140,7 @@ pub(crate) const WATCH: &[Parameter] = &[
 ];
 
 /// Parameters of connect subresources, by name.
-pub(crate) fn of_connect(subresource: &str) -> &'static [Parameter] {
+pub(crate) fn connect_parameters(subresource: &str) -> &'static [Parameter] {
     match subresource {
         "attach" => ATTACH,
         "exec" => EXEC,

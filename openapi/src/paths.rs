@@ -6,7 +6,9 @@ use api::schema::type_of;
 use kinds::{Subresource, Verb};
 
 use crate::names::{capitalized, group_words, prefix, tag, with_article};
-use crate::operation::{ANY, Body, Content, Gvk, LOG, OBJECT, Operation, PATCHES, PATCHES_OF_CUSTOM, Path, STREAM};
+use crate::operation::{
+    ANY, Body, CUSTOM, Content, Gvk, LOG, OBJECT, Operation, PATCHES, PATCHES_OF_CUSTOM, Path, STREAM,
+};
 use crate::parameters::{self as params, Parameter};
 use crate::resource::Resource;
 
@@ -16,20 +18,31 @@ const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions
 pub(crate) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
 pub(crate) fn paths_of(resource: &Resource) -> Vec<Path> {
-    let maker = Maker { resource };
+    let maker = PathBuilder { resource };
     let mut paths = vec![maker.collection(), maker.item(), maker.all_namespaces()];
     paths.extend(resource.subresources.iter().flat_map(|sub| maker.subresource(sub)));
-    paths.extend(maker.watches());
+    if resource.strategic_merge {
+        paths.extend(maker.watches());
+    } else {
+        paths.iter_mut().flat_map(|path| &mut path.operations).for_each(set_custom_media);
+    }
     paths.retain(|path| !path.operations.is_empty());
     paths
 }
 
-struct Maker<'a> {
+fn set_custom_media(operation: &mut Operation) {
+    operation.produces = CUSTOM;
+    if let Some(body) = operation.body.as_mut().filter(|body| body.media != PATCHES_OF_CUSTOM) {
+        body.media = CUSTOM;
+    }
+}
+
+struct PathBuilder<'a> {
     resource: &'a Resource,
 }
 
 /// Whole collections.
-impl Maker<'_> {
+impl PathBuilder<'_> {
     fn collection(&self) -> Path {
         let mut operations = Vec::new();
         if self.resource.has(Verb::List) {
@@ -48,7 +61,7 @@ impl Maker<'_> {
         let mut operations = Vec::new();
         for verb in [Verb::Get, Verb::Update, Verb::Delete, Verb::Patch] {
             if self.resource.has(verb) {
-                operations.push(self.object_operation(verb, &self.whole()));
+                operations.push(self.object_operation(verb, &self.resource_target()));
             }
         }
         Path { path: self.path("/{name}"), operations: self.scoped(operations, Some(&self.resource.kind)) }
@@ -72,7 +85,7 @@ impl Maker<'_> {
             parameters: [params::SELECT, params::WATCH].concat(),
             produces: STREAM,
             responses: answers(&["200"], Content::Object(self.resource.list_schema.clone())),
-            ..self.operation("get", "list", &self.whole().gvk)
+            ..self.operation("get", "list", &self.resource_target().gvk)
         }
     }
 
@@ -80,7 +93,7 @@ impl Maker<'_> {
         Operation {
             id: self.id("create", self.scope(), ""),
             description: format!("create {}", with_article(&self.resource.kind)).into(),
-            ..self.posting(&self.whole())
+            ..self.post_operation(&self.resource_target())
         }
     }
 
@@ -91,13 +104,13 @@ impl Maker<'_> {
             parameters: [params::DELETE, params::SELECT].concat(),
             body: Some(Body { schema: DELETE_OPTIONS.to_string(), required: false, media: OBJECT }),
             responses: answers(&["200"], Content::Object(STATUS.to_string())),
-            ..self.operation("delete", "deletecollection", &self.whole().gvk)
+            ..self.operation("delete", "deletecollection", &self.resource_target().gvk)
         }
     }
 }
 
 /// The object of a path: the resource itself or a subresource.
-struct Part {
+struct PathTarget {
     /// The subresource; empty for the resource itself.
     name: &'static str,
     gvk: Gvk,
@@ -105,19 +118,25 @@ struct Part {
 }
 
 /// Single objects and subresources.
-impl Maker<'_> {
-    fn whole(&self) -> Part {
+impl PathBuilder<'_> {
+    fn resource_target(&self) -> PathTarget {
         let Resource { group, version, kind, .. } = self.resource;
-        Part { name: "", gvk: Gvk(group.clone(), version.clone(), kind.clone()), schema: self.resource.schema.clone() }
+        PathTarget {
+            name: "",
+            gvk: Gvk(group.clone(), version.clone(), kind.clone()),
+            schema: self.resource.schema.clone(),
+        }
     }
 
-    fn part(&self, sub: &Subresource) -> Part {
-        let Some((group, version, kind)) = sub.gvk else { return Part { name: sub.name, ..self.whole() } };
+    fn part(&self, sub: &Subresource) -> PathTarget {
+        let Some((group, version, kind)) = sub.gvk else {
+            return PathTarget { name: sub.name, ..self.resource_target() };
+        };
         let schema = type_of(group, version, kind).map(|ty| ty.openapi_name()).unwrap_or_default();
-        Part { name: sub.name, gvk: Gvk(group.into(), version.into(), kind.into()), schema }
+        PathTarget { name: sub.name, gvk: Gvk(group.into(), version.into(), kind.into()), schema }
     }
 
-    fn object_operation(&self, verb: Verb, part: &Part) -> Operation {
+    fn object_operation(&self, verb: Verb, part: &PathTarget) -> Operation {
         let (word, what) = match verb {
             Verb::Get => ("read", "read"),
             Verb::Update => ("replace", "replace"),
@@ -125,10 +144,10 @@ impl Maker<'_> {
             _ => ("delete", "delete"),
         };
         let operation = match verb {
-            Verb::Get => self.reading(part),
-            Verb::Update => self.replacing(part),
-            Verb::Patch => self.patching(part),
-            _ => self.deleting(part),
+            Verb::Get => self.get_operation(part),
+            Verb::Update => self.put_operation(part),
+            Verb::Patch => self.patch_operation(part),
+            _ => self.delete_operation(part),
         };
         Operation {
             id: self.id(word, self.scope(), &capitalized(part.name)),
@@ -137,7 +156,7 @@ impl Maker<'_> {
         }
     }
 
-    fn sentence(&self, what: &str, part: &Part) -> String {
+    fn sentence(&self, what: &str, part: &PathTarget) -> String {
         let kind = &self.resource.kind;
         match (what, part.name) {
             ("delete", "") => format!("delete {}", with_article(kind)),
@@ -146,14 +165,14 @@ impl Maker<'_> {
         }
     }
 
-    fn reading(&self, part: &Part) -> Operation {
+    fn get_operation(&self, part: &PathTarget) -> Operation {
         Operation {
             responses: answers(&["200"], Content::Object(part.schema.clone())),
             ..self.operation("get", "get", &part.gvk)
         }
     }
 
-    fn replacing(&self, part: &Part) -> Operation {
+    fn put_operation(&self, part: &PathTarget) -> Operation {
         Operation {
             parameters: params::WRITE.to_vec(),
             body: Some(Body { schema: part.schema.clone(), required: true, media: OBJECT }),
@@ -162,7 +181,7 @@ impl Maker<'_> {
         }
     }
 
-    fn posting(&self, part: &Part) -> Operation {
+    fn post_operation(&self, part: &PathTarget) -> Operation {
         Operation {
             parameters: params::WRITE.to_vec(),
             body: Some(Body { schema: part.schema.clone(), required: true, media: OBJECT }),
@@ -171,7 +190,7 @@ impl Maker<'_> {
         }
     }
 
-    fn patching(&self, part: &Part) -> Operation {
+    fn patch_operation(&self, part: &PathTarget) -> Operation {
         let media = if self.resource.strategic_merge { PATCHES } else { PATCHES_OF_CUSTOM };
         Operation {
             parameters: params::PATCH.to_vec(),
@@ -181,7 +200,7 @@ impl Maker<'_> {
         }
     }
 
-    fn deleting(&self, part: &Part) -> Operation {
+    fn delete_operation(&self, part: &PathTarget) -> Operation {
         let answer = if self.resource.returns_deleted { part.schema.clone() } else { STATUS.to_string() };
         Operation {
             parameters: params::DELETE.to_vec(),
@@ -194,26 +213,26 @@ impl Maker<'_> {
 
 const ALL_METHODS: &[&str] = &["delete", "get", "head", "options", "patch", "post", "put"];
 
-impl Maker<'_> {
+impl PathBuilder<'_> {
     fn subresource(&self, sub: &Subresource) -> Vec<Path> {
         let path = self.path(&format!("/{{name}}/{}", sub.name));
         let part = self.part(sub);
         match sub.name {
-            "attach" | "exec" | "portforward" => vec![self.connecting(path, &part, &["get", "post"], "")],
+            "attach" | "exec" | "portforward" => vec![self.connect_path(path, &part, &["get", "post"], "")],
             "proxy" => vec![
-                self.connecting(format!("{path}/{{path}}"), &part, ALL_METHODS, "WithPath"),
-                self.connecting(path, &part, ALL_METHODS, ""),
+                self.connect_path(format!("{path}/{{path}}"), &part, ALL_METHODS, "WithPath"),
+                self.connect_path(path, &part, ALL_METHODS, ""),
             ],
             _ => vec![self.plain_subresource(path, sub, &part)],
         }
     }
 
-    fn plain_subresource(&self, path: String, sub: &Subresource, part: &Part) -> Path {
+    fn plain_subresource(&self, path: String, sub: &Subresource, part: &PathTarget) -> Path {
         let operation = |verb: &Verb| match verb {
             Verb::Create => Operation {
                 id: self.id("create", self.scope(), &capitalized(part.name)),
                 description: format!("create {} of {}", part.name, with_article(&self.resource.kind)).into(),
-                ..self.posting(part)
+                ..self.post_operation(part)
             },
             Verb::Get if sub.name == "log" => self.logging(part),
             verb => self.object_operation(*verb, part),
@@ -222,7 +241,7 @@ impl Maker<'_> {
         Path { path, operations: self.scoped(operations, Some(&part.gvk.2)) }
     }
 
-    fn logging(&self, part: &Part) -> Operation {
+    fn logging(&self, part: &PathTarget) -> Operation {
         Operation {
             parameters: params::LOG.to_vec(),
             produces: LOG,
@@ -231,7 +250,7 @@ impl Maker<'_> {
         }
     }
 
-    fn connecting(&self, path: String, part: &Part, methods: &[&'static str], suffix: &str) -> Path {
+    fn connect_path(&self, path: String, part: &PathTarget, methods: &[&'static str], suffix: &str) -> Path {
         let operation = |method: &&'static str| Operation {
             id: self.connect_id(method, &format!("{}{suffix}", capitalized(part.name))),
             description: format!(
@@ -241,7 +260,7 @@ impl Maker<'_> {
                 self.resource.kind
             )
             .into(),
-            parameters: params::of_connect(part.name).to_vec(),
+            parameters: params::connect_parameters(part.name).to_vec(),
             produces: ANY,
             responses: answers(&["200"], Content::Text),
             ..self.operation(method, "connect", &part.gvk)
@@ -268,7 +287,7 @@ const DEPRECATED_OBJECT: &str = "deprecated: use the 'watch' parameter with a li
     single item with the 'fieldSelector' parameter.";
 
 /// The deprecated paths below `/watch/`.
-impl Maker<'_> {
+impl PathBuilder<'_> {
     fn watches(&self) -> Vec<Path> {
         if !self.resource.has(Verb::Watch) {
             return Vec::new();
@@ -276,14 +295,14 @@ impl Maker<'_> {
         let kind = &self.resource.kind;
         let of_list: Cow<'_, str> = format!("watch individual changes to a list of {kind}. {DEPRECATED_LIST}").into();
         let of_one = format!("watch changes to an object of kind {kind}. {DEPRECATED_OBJECT}");
-        let list = self.watching("watchlist", self.scope(), "List", &of_list);
-        let one = self.watching("watch", self.scope(), "", &of_one);
+        let list = self.watch_operation("watchlist", self.scope(), "List", &of_list);
+        let one = self.watch_operation("watch", self.scope(), "", &of_one);
         let mut paths = vec![
             Path { path: self.watch_path(""), operations: self.scoped(vec![list], None) },
             Path { path: self.watch_path("/{name}"), operations: self.scoped(vec![one], Some(kind)) },
         ];
         if self.resource.namespaced {
-            let mut all = self.watching("watchlist", "", "ListForAllNamespaces", &of_list);
+            let mut all = self.watch_operation("watchlist", "", "ListForAllNamespaces", &of_list);
             all.parameters.push(params::PRETTY);
             let path = format!("/{}/watch/{}", self.prefix(), self.resource.plural);
             paths.push(Path { path, operations: vec![all] });
@@ -291,14 +310,14 @@ impl Maker<'_> {
         paths
     }
 
-    fn watching(&self, action: &'static str, scope: &str, suffix: &str, description: &str) -> Operation {
+    fn watch_operation(&self, action: &'static str, scope: &str, suffix: &str, description: &str) -> Operation {
         Operation {
             id: self.id("watch", scope, suffix),
             description: description.to_string().into(),
             parameters: [params::SELECT, params::WATCH].concat(),
             produces: STREAM,
             responses: answers(&["200"], Content::Object(WATCH_EVENT.to_string())),
-            ..self.operation("get", action, &self.whole().gvk)
+            ..self.operation("get", action, &self.resource_target().gvk)
         }
     }
 
@@ -309,7 +328,7 @@ impl Maker<'_> {
 }
 
 /// Names and shared parts of operations.
-impl Maker<'_> {
+impl PathBuilder<'_> {
     fn prefix(&self) -> String {
         prefix(&self.resource.group, &self.resource.version)
     }

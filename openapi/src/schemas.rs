@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use api::schema::{Field, Gvk, Presence, Strategy, Topology, Ty, Type, Union, schema};
 use api::{Map, Tree, json, list, tree};
 
-use crate::{Api, Texts};
+use crate::{Api, DescriptionSource};
 
 pub(crate) const REFERENCE: &str = "#/components/schemas/";
-const GVK: &str = "x-kubernetes-group-version-kind";
+pub(crate) const GVK: &str = "x-kubernetes-group-version-kind";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const POD: &str = "io.k8s.api.core.v1.Pod";
 
@@ -44,7 +44,10 @@ impl<'a> Schemas<'a> {
     }
 
     /// The named schemas and everything they refer to, by name. Names without a schema are skipped.
-    pub(crate) fn reach(&self, roots: impl IntoIterator<Item = String>) -> BTreeMap<String, Definition<'a>> {
+    pub(crate) fn collect_reachable(
+        &self,
+        roots: impl IntoIterator<Item = String>,
+    ) -> BTreeMap<String, Definition<'a>> {
         let mut found = BTreeMap::new();
         let mut open: Vec<String> = roots.into_iter().collect();
         while let Some(name) = open.pop() {
@@ -61,18 +64,18 @@ impl<'a> Schemas<'a> {
     pub(crate) fn render(&self, name: &str, definition: Definition<'_>) -> Tree {
         match definition {
             Definition::Type(ty) => self.render_type(name, ty),
-            Definition::Scalar(name) => described(scalar(name), self.api.texts.of_type(name)),
+            Definition::Scalar(name) => described(scalar(name), self.api.texts.type_description(name)),
             Definition::Extra(schema) => schema.clone(),
         }
     }
 
     fn render_type(&self, name: &str, ty: &Type) -> Tree {
-        let texts = Described { texts: self.api.texts, name, ty };
+        let texts = TypeDescriptions { texts: self.api.texts, name, ty };
         let mut properties = Vec::with_capacity(ty.fields().len());
         for field in ty.fields() {
             properties.push((field.name.into(), property(field, &texts)));
         }
-        let mut out = described(tree! { "type" => "object" }, texts.of_type().as_deref());
+        let mut out = described(tree! { "type" => "object" }, texts.type_description().as_deref());
         if !properties.is_empty() {
             out.set("properties", Map::from_entries(properties, |_| ()));
         }
@@ -92,8 +95,8 @@ impl<'a> Schemas<'a> {
 
     fn gvks(&self, ty: &Type) -> Option<Vec<Tree>> {
         let Gvk { group, version, kind } = ty.gvk.as_ref()?;
-        // Every built-in group version has these two; custom ones are excluded, so that a new one changes no other
-        // document.
+        // Every built-in group version has these two. Custom groups are excluded: a new one must not change other
+        // documents.
         let shared = ty.openapi_package == META && matches!(ty.name, "DeleteOptions" | "WatchEvent");
         if !shared {
             return Some(vec![gvk(group, version, kind)]);
@@ -116,7 +119,7 @@ fn union(union: &Union) -> Tree {
     out
 }
 
-fn property(field: &Field, texts: &Described<'_>) -> Tree {
+fn property(field: &Field, texts: &TypeDescriptions<'_>) -> Tree {
     let by_value = field.presence != Presence::Pointer;
     let mut out = schema_of(&field.ty, by_value);
     if let Some(default) = default_of(field) {
@@ -126,7 +129,7 @@ fn property(field: &Field, texts: &Described<'_>) -> Tree {
     let is_list = matches!(field.ty, Ty::List(_));
     set_topology(&mut out, field.topology, is_list);
     set_strategy(&mut out, field.strategy);
-    wrapped(described(out, texts.of_field(field.name).as_deref()))
+    wrapped(described(out, texts.field_description(field.name).as_deref()))
 }
 
 /// The values of a list or map are those of its items.
@@ -320,34 +323,34 @@ const LIST_METADATA: &str = "Standard list metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
 /// The descriptions of a type. Lists have no upstream description, so it is generated.
-struct Described<'a> {
-    texts: &'a dyn Texts,
+struct TypeDescriptions<'a> {
+    texts: &'a dyn DescriptionSource,
     name: &'a str,
     ty: &'a Type,
 }
 
-impl Described<'_> {
-    fn of_type(&self) -> Option<String> {
+impl TypeDescriptions<'_> {
+    fn type_description(&self) -> Option<String> {
         let made = || self.list_item().map(|item| format!("{} is a collection of {item} objects.", self.ty.name));
-        self.texts.of_type(self.name).map(str::to_string).or_else(|| self.made(made))
+        self.texts.type_description(self.name).map(str::to_string).or_else(|| self.generate_text(made))
     }
 
-    fn of_field(&self, field: &str) -> Option<String> {
+    fn field_description(&self, field: &str) -> Option<String> {
         let made = || {
             let item = self.list_item()?;
             match field {
                 "metadata" => Some(LIST_METADATA.to_string()),
                 "items" => Some(format!("items is the list of {item} objects.")),
-                "apiVersion" | "kind" => self.texts.of_field(POD, field).map(str::to_string),
+                "apiVersion" | "kind" => self.texts.field_description(POD, field).map(str::to_string),
                 _ => None,
             }
         };
-        self.texts.of_field(self.name, field).map(str::to_string).or_else(|| self.made(made))
+        self.texts.field_description(self.name, field).map(str::to_string).or_else(|| self.generate_text(made))
     }
 
-    /// A document without descriptions has no generated ones either.
-    fn made(&self, make: impl Fn() -> Option<String>) -> Option<String> {
-        self.texts.of_type(POD).and_then(|_| make())
+    /// Generates a text unless the document has no descriptions.
+    fn generate_text(&self, make: impl Fn() -> Option<String>) -> Option<String> {
+        self.texts.type_description(POD).and_then(|_| make())
     }
 
     fn list_item(&self) -> Option<&'static str> {

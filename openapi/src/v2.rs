@@ -1,5 +1,7 @@
 //! OpenAPI v2 (Swagger): one document for everything.
 
+mod parts;
+
 use std::collections::BTreeMap;
 
 use api::{Map, Tree, list, tree};
@@ -7,9 +9,10 @@ use api::{Map, Tree, list, tree};
 use crate::document;
 use crate::operation::{Body, Content, Operation, Path, status_text};
 use crate::parameters::{Location, Parameter};
-use crate::schemas::{REFERENCE, Schemas};
-use crate::writer::{Writer, writer};
-use crate::{Api, Encoding, etag, proto};
+use crate::schemas::REFERENCE;
+use crate::{Api, Encoding, etag};
+
+pub use parts::{Part, PartIndex, Skeleton, join, restrict, skeleton};
 
 /// Media types that request the protobuf form, the older name first. Some clients request nothing else.
 pub const PROTOBUF_NAMES: &[&str] = &["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF];
@@ -22,50 +25,19 @@ const DEFINITIONS: &str = "#/definitions/";
 
 /// The response of GET /openapi/v2.
 pub fn document(api: &Api<'_>, encoding: Encoding) -> Vec<u8> {
-    let mut out = writer(encoding, &proto::v2::DOCUMENT);
-    let mut paths: Vec<Path> =
-        document::sources(api).values().flat_map(|source| document::paths(api, source)).collect();
-    paths.sort_by(|a, b| a.path.cmp(&b.path));
-    write_definitions(api, &paths, &mut *out);
-    out.put("info", &document::info(api));
-    write_paths(&paths, &mut *out);
-    out.put("security", &document::security());
-    out.put("securityDefinitions", &document::security_scheme());
-    out.put("swagger", &Tree::from("2.0"));
-    out.finish()
-}
-
-fn write_definitions(api: &Api<'_>, paths: &[Path], out: &mut dyn Writer) {
-    let schemas = Schemas::new(api);
-    out.open("definitions");
-    for (name, definition) in schemas.reach(document::roots(paths)) {
-        out.put(&name, &lowered(schemas.render(&name, definition)));
-    }
-    out.close();
-}
-
-fn write_paths(paths: &[Path], out: &mut dyn Writer) {
-    let mut shared = Shared::default();
-    out.open("paths");
-    for path in paths {
-        out.put(&path.path, &path_item(path, &mut shared));
-    }
-    out.close();
-    out.open("parameters");
-    for (name, parameter) in &shared.parameters {
-        out.put(name, parameter);
-    }
-    out.close();
+    let extras = api.extras.iter().map(|extra| Part::of_extra(api, extra, encoding));
+    let parts: Vec<Part> = std::iter::once(Part::built_in(api, encoding)).chain(extras).collect();
+    join(api.version, &parts, encoding)
 }
 
 /// Parameters shared by many operations are defined once. Parameters that clients use for feature detection stay
 /// inline.
 #[derive(Default)]
-struct Shared {
+struct SharedParameters {
     parameters: BTreeMap<String, Tree>,
 }
 
-impl Shared {
+impl SharedParameters {
     fn parameter(&mut self, parameter: &Parameter) -> Tree {
         let by_kind = parameter.place == Location::Path && parameter.name == "name";
         if by_kind || matches!(parameter.name, "dryRun" | "fieldValidation") {
@@ -86,7 +58,7 @@ fn parameter_of(parameter: &Parameter) -> Tree {
     out
 }
 
-fn path_item(path: &Path, shared: &mut Shared) -> Tree {
+fn path_item(path: &Path, shared: &mut SharedParameters) -> Tree {
     let common = path.common_parameters();
     let mut out = Map::new();
     for operation in &path.operations {
@@ -98,7 +70,7 @@ fn path_item(path: &Path, shared: &mut Shared) -> Tree {
     Tree::Map(out)
 }
 
-fn operation_of(operation: &Operation, common: &[&Parameter], shared: &mut Shared) -> Tree {
+fn operation_of(operation: &Operation, common: &[&Parameter], shared: &mut SharedParameters) -> Tree {
     let mut out = document::operation_head(operation);
     let own = operation.parameters.iter().filter(|parameter| !common.contains(parameter));
     let mut parameters: Vec<Tree> = operation.body.iter().map(body_parameter).collect();
@@ -143,18 +115,24 @@ fn reference(name: &str) -> Tree {
 }
 
 /// A v3 schema converted to v2: bare references, no alternatives, and, as in upstream, no defaults.
-fn lowered(schema: Tree) -> Tree {
+fn convert_schema(schema: Tree) -> Tree {
     let Tree::Map(map) = schema else { return schema };
     let mut out = Map::new();
+    let flag = |key: &str| map.get(key).and_then(Tree::as_bool) == Some(true);
+    // Constraints that v2 cannot express are omitted.
+    let is_open = flag("x-kubernetes-preserve-unknown-fields") || flag("nullable");
+    let has_type = map.contains("type");
     for (key, value) in map.into_entries() {
         match key.as_str() {
+            "type" | "items" | "properties" | "additionalProperties" | "required" | "enum" if is_open => {}
+            "oneOf" if has_type => {}
             "default" | "anyOf" | "not" | "nullable" => {}
             // Quantities and IntOrStrings become strings.
             "oneOf" => drop(out.insert("type", "string")),
             "$ref" => drop(out.insert("$ref", lowered_reference(&value))),
             "allOf" => join_references(value, &mut out),
             "properties" => drop(out.insert(key, lowered_values(value))),
-            "items" | "additionalProperties" => drop(out.insert(key, lowered(value))),
+            "items" | "additionalProperties" => drop(out.insert(key, convert_schema(value))),
             _ => drop(out.insert(key, value)),
         }
     }
@@ -163,7 +141,7 @@ fn lowered(schema: Tree) -> Tree {
 
 fn lowered_values(properties: Tree) -> Tree {
     let Tree::Map(map) = properties else { return properties };
-    let entries = map.into_entries().into_iter().map(|(name, schema)| (name, lowered(schema))).collect();
+    let entries = map.into_entries().into_iter().map(|(name, schema)| (name, convert_schema(schema))).collect();
     Tree::Map(Map::from_entries(entries, |_| ()))
 }
 

@@ -7,7 +7,7 @@ use crate::operation::{Body, Content, Operation, Path, status_text};
 use crate::parameters::Parameter;
 use crate::schemas::{Schemas, reference};
 use crate::writer::{Writer, writer};
-use crate::{Api, Encoding, NoTexts, etag, proto};
+use crate::{Api, Encoding, NoDescriptions, etag, proto};
 
 /// Media types that request the protobuf form, the older name first. Some clients request nothing else.
 pub const PROTOBUF_NAMES: &[&str] = &["application/com.github.proto-openapi.spec.v3@v1.0+protobuf", PROTOBUF];
@@ -50,7 +50,7 @@ pub fn hash(api: &Api<'_>, name: &str) -> Option<String> {
 
 /// Descriptions are fixed with the binary version, so hashes need not include them.
 fn without_texts<'a>(api: &Api<'a>) -> Api<'a> {
-    Api { texts: &NoTexts, ..*api }
+    Api { texts: &NoDescriptions, ..*api }
 }
 
 /// A document by its name in the index: `api/v1`, `apis/apps/v1`, `apis/apps`, `version`.
@@ -58,11 +58,18 @@ pub fn document(api: &Api<'_>, name: &str, encoding: Encoding) -> Option<Vec<u8>
     document::sources(api).get(name).map(|source| write(&Schemas::new(api), source, encoding))
 }
 
+/// A document that an extension API server has built.
+pub fn encode(document: &Tree, encoding: Encoding) -> Vec<u8> {
+    let mut out = writer(encoding, &proto::v3::DOCUMENT);
+    document.as_map().into_iter().flat_map(Map::iter).for_each(|(key, value)| out.put(key, value));
+    out.finish()
+}
+
 fn write(schemas: &Schemas<'_>, source: &Source, encoding: Encoding) -> Vec<u8> {
     let mut out = writer(encoding, &proto::v3::DOCUMENT);
     let paths = document::paths(schemas.api, source);
     write_components(schemas, &paths, &mut *out);
-    out.put("info", &document::info(schemas.api));
+    out.put("info", &document::info(schemas.api.version));
     out.put("openapi", &Tree::from("3.0.0"));
     out.open("paths");
     for path in &paths {
@@ -76,7 +83,7 @@ fn write(schemas: &Schemas<'_>, source: &Source, encoding: Encoding) -> Vec<u8> 
 fn write_components(schemas: &Schemas<'_>, paths: &[Path], out: &mut dyn Writer) {
     out.open("components");
     out.open("schemas");
-    for (name, definition) in schemas.reach(document::roots(paths)) {
+    for (name, definition) in schemas.collect_reachable(document::roots(paths)) {
         out.put(&name, &schemas.render(&name, definition));
     }
     out.close();

@@ -1,14 +1,16 @@
-//! Writes documents incrementally, so that only one path or schema at a time is a tree.
+//! Writes documents incrementally: only one path or schema at a time is a tree.
 
 use api::{Tree, json};
 
 use crate::Encoding;
-use crate::proto::{Field, Message, Shape, write_bytes, write_entry};
+use crate::proto::{Field, FieldType, Message, write_bytes, write_entry};
 
 pub(crate) trait Writer {
     /// Starts an object under a key; `put` and `open` add to it until `close`.
     fn open(&mut self, key: &str);
     fn put(&mut self, key: &str, value: &Tree);
+    /// Adds what `entries` has encoded to the open object.
+    fn put_entries(&mut self, entries: &[u8]);
     fn close(&mut self);
     fn finish(self: Box<Self>) -> Vec<u8>;
 }
@@ -18,6 +20,27 @@ pub(crate) fn writer(encoding: Encoding, message: &'static Message) -> Box<dyn W
     match encoding {
         Encoding::Json => Box::new(JsonWriter { out: vec![b'{'] }),
         Encoding::Protobuf => Box::new(ProtoWriter::new(message)),
+    }
+}
+
+/// The encoded entries of an object that a document has under a key.
+pub(crate) fn entries(
+    encoding: Encoding,
+    document: &'static Message,
+    key: &str,
+    fill: impl FnOnce(&mut dyn Writer),
+) -> Vec<u8> {
+    let message = match document.field(key) {
+        Some(Field { shape: FieldType::Message(message), .. }) => message,
+        _ => &NOTHING,
+    };
+    let mut out = writer(encoding, message);
+    fill(&mut *out);
+    let bytes = out.finish();
+    match encoding {
+        // Without the braces.
+        Encoding::Json => bytes[1..bytes.len() - 1].to_vec(),
+        Encoding::Protobuf => bytes,
     }
 }
 
@@ -36,6 +59,13 @@ impl JsonWriter {
 }
 
 impl Writer for JsonWriter {
+    fn put_entries(&mut self, entries: &[u8]) {
+        if !entries.is_empty() && self.out.last() != Some(&b'{') {
+            self.out.push(b',');
+        }
+        self.out.extend_from_slice(entries);
+    }
+
     fn open(&mut self, key: &str) {
         self.key(key);
         self.out.push(b'{');
@@ -58,10 +88,10 @@ impl Writer for JsonWriter {
 
 struct ProtoWriter {
     /// The messages that are open, the document first.
-    open: Vec<Open>,
+    open: Vec<OpenMessage>,
 }
 
-struct Open {
+struct OpenMessage {
     message: &'static Message,
     number: u32,
     out: Vec<u8>,
@@ -69,20 +99,26 @@ struct Open {
 
 impl ProtoWriter {
     fn new(message: &'static Message) -> ProtoWriter {
-        ProtoWriter { open: vec![Open { message, number: 0, out: Vec::new() }] }
+        ProtoWriter { open: vec![OpenMessage { message, number: 0, out: Vec::new() }] }
     }
 }
 
 static NOTHING: Message = Message { fields: &[], extensions: None, named: None };
 
 impl Writer for ProtoWriter {
+    fn put_entries(&mut self, entries: &[u8]) {
+        if let Some(open) = self.open.last_mut() {
+            open.out.extend_from_slice(entries);
+        }
+    }
+
     fn open(&mut self, key: &str) {
         let found = self.open.last().and_then(|open| open.message.field(key));
         let (number, message) = match found {
-            Some(Field { number, shape: Shape::Message(message), .. }) => (*number, *message),
+            Some(Field { number, shape: FieldType::Message(message), .. }) => (*number, *message),
             _ => (0, &NOTHING),
         };
-        self.open.push(Open { message, number, out: Vec::new() });
+        self.open.push(OpenMessage { message, number, out: Vec::new() });
     }
 
     fn put(&mut self, key: &str, value: &Tree) {

@@ -4,18 +4,18 @@ use std::collections::HashSet;
 
 use api::{Map, Tree, json, tree};
 use kinds::Kind;
-use openapi::{Api, Encoding, Extra, NoTexts, Resource, Texts, v2, v3};
+use openapi::{Api, DescriptionSource, Encoding, Extra, NoDescriptions, Resource, v2, v3};
 
-const API: Api<'static> = Api { version: "v1.37.0", kinds: kinds::ALL, texts: &NoTexts, extras: &[] };
+const API: Api<'static> = Api { version: "v1.37.0", kinds: kinds::ALL, texts: &NoDescriptions, extras: &[] };
 
 struct UpstreamTexts(descriptions::Descriptions);
 
-impl Texts for UpstreamTexts {
-    fn of_type(&self, ty: &str) -> Option<&str> {
+impl DescriptionSource for UpstreamTexts {
+    fn type_description(&self, ty: &str) -> Option<&str> {
         self.0.of_type(ty)
     }
 
-    fn of_field(&self, ty: &str, field: &str) -> Option<&str> {
+    fn field_description(&self, ty: &str, field: &str) -> Option<&str> {
         self.0.of_field(ty, field)
     }
 }

@@ -13,7 +13,7 @@ fn terms<'a>(pod: &'a Tree, kind: &str, when: &str) -> &'a [Tree] {
 }
 
 /// Whether a term of `owner` matches `pod`.
-fn means(case: &Case<'_>, owner: &Tree, term: &Tree, pod: &Tree) -> bool {
+fn term_matches(case: &Case<'_>, owner: &Tree, term: &Tree, pod: &Tree) -> bool {
     let selector = Selector::from_object(term.at("labelSelector")).unwrap_or_else(|_| Selector::nothing());
     in_namespace(case, owner, term, pod.str("metadata.namespace")) && selector.matches_map(pod.map("metadata.labels"))
 }
@@ -36,49 +36,49 @@ fn placed<'a>(case: &Case<'a>) -> impl Iterator<Item = (&'a Tree, &'a Tree)> {
 }
 
 /// Whether two nodes are in the same domain of the key.
-fn together(a: &Tree, b: &Tree, key: &str) -> bool {
+fn share_domain(a: &Tree, b: &Tree, key: &str) -> bool {
     label(a, key).is_some() && label(a, key) == label(b, key)
 }
 
 pub(crate) fn filter(case: &Case<'_>, node: &Tree) -> Verdict {
-    if !has_company(case, node) {
+    if !satisfies_affinity(case, node) {
         return Verdict::unresolvable("node(s) didn't match pod affinity rules");
     }
-    if !avoids(case, node) {
+    if !satisfies_anti_affinity(case, node) {
         return Verdict::unschedulable("node(s) didn't match pod anti-affinity rules");
     }
-    Verdict::when(!is_avoided(case, node), || {
+    Verdict::fits_or(!is_repelled(case, node), || {
         Verdict::unschedulable("node(s) didn't satisfy existing pods anti-affinity rules")
     })
 }
 
 /// For every required term a pod in the node's domain matches all terms. The first pod of a group may be alone.
-fn has_company(case: &Case<'_>, node: &Tree) -> bool {
+fn satisfies_affinity(case: &Case<'_>, node: &Tree) -> bool {
     let terms = terms(case.pod, "podAffinity", REQUIRED);
     if terms.iter().any(|term| label(node, term.str("topologyKey")).is_none()) {
         return false;
     }
-    let all_mean = |pod: &Tree| terms.iter().all(|term| means(case, case.pod, term, pod));
+    let all_mean = |pod: &Tree| terms.iter().all(|term| term_matches(case, case.pod, term, pod));
     let company: Vec<&Tree> = placed(case).filter(|(pod, _)| all_mean(pod)).map(|(_, other)| other).collect();
-    let here = |term: &Tree| company.iter().any(|other| together(node, other, term.str("topologyKey")));
+    let here = |term: &Tree| company.iter().any(|other| share_domain(node, other, term.str("topologyKey")));
     let nowhere = company.iter().all(|other| terms.iter().all(|term| label(other, term.str("topologyKey")).is_none()));
     terms.iter().all(here) || (nowhere && all_mean(case.pod))
 }
 
 /// No pod in the node's domain matches an anti-affinity term.
-fn avoids(case: &Case<'_>, node: &Tree) -> bool {
+fn satisfies_anti_affinity(case: &Case<'_>, node: &Tree) -> bool {
     let apart = |term: &Tree| {
-        let mut near = placed(case).filter(|(_, other)| together(node, other, term.str("topologyKey")));
-        !near.any(|(pod, _)| means(case, case.pod, term, pod))
+        let mut near = placed(case).filter(|(_, other)| share_domain(node, other, term.str("topologyKey")));
+        !near.any(|(pod, _)| term_matches(case, case.pod, term, pod))
     };
     terms(case.pod, "podAntiAffinity", REQUIRED).iter().all(apart)
 }
 
 /// A pod in the node's domain has an anti-affinity term that matches this one.
-fn is_avoided(case: &Case<'_>, node: &Tree) -> bool {
+fn is_repelled(case: &Case<'_>, node: &Tree) -> bool {
     let avoided_by = |(pod, other): (&Tree, &Tree)| {
-        let near = |term: &&Tree| together(node, other, term.str("topologyKey"));
-        terms(pod, "podAntiAffinity", REQUIRED).iter().filter(near).any(|term| means(case, pod, term, case.pod))
+        let near = |term: &&Tree| share_domain(node, other, term.str("topologyKey"));
+        terms(pod, "podAntiAffinity", REQUIRED).iter().filter(near).any(|term| term_matches(case, pod, term, case.pod))
     };
     placed(case).any(avoided_by)
 }
@@ -88,12 +88,12 @@ pub(crate) fn score(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     if case.settings.ignore_preferred_terms_of_existing_pods && !has_own {
         return None;
     }
-    let wishes = wishes(case);
+    let wishes = preferences(case);
     if wishes.is_empty() {
         return None;
     }
     let sum = |node: &&Tree| {
-        let near = wishes.iter().filter(|wish| together(node, wish.node, wish.key));
+        let near = wishes.iter().filter(|wish| share_domain(node, wish.node, wish.key));
         near.map(|wish| wish.weight).sum::<i64>()
     };
     let sums: Vec<i64> = nodes.iter().map(sum).collect();
@@ -103,19 +103,19 @@ pub(crate) fn score(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
 }
 
 /// A weight for every node in the domain of `node`.
-struct Wish<'a> {
+struct Preference<'a> {
     node: &'a Tree,
     key: &'a str,
     weight: i64,
 }
 
-fn wishes<'a>(case: &Case<'a>) -> Vec<Wish<'a>> {
+fn preferences<'a>(case: &Case<'a>) -> Vec<Preference<'a>> {
     let mut wishes = Vec::new();
     for (pod, node) in placed(case) {
         let mut wish = |owner: &Tree, other: &Tree, term: &'a Tree, weight: i64| {
             let key = term.str("topologyKey");
-            if label(node, key).is_some() && means(case, owner, term, other) {
-                wishes.push(Wish { node, key, weight });
+            if label(node, key).is_some() && term_matches(case, owner, term, other) {
+                wishes.push(Preference { node, key, weight });
             }
         };
         for (kind, sign) in [("podAffinity", 1), ("podAntiAffinity", -1)] {

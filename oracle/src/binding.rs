@@ -9,7 +9,7 @@ use super::{Case, Verdict, by_name, label, quantity};
 
 pub(crate) fn volume_binding(case: &Case<'_>, node: &Tree) -> Verdict {
     match claims(case).and_then(|claims| sorted(case, claims)) {
-        Ok(claims) => judge(case, node, &claims),
+        Ok(claims) => check_claims(case, node, &claims),
         Err(error) => error.into(),
     }
 }
@@ -71,19 +71,20 @@ fn size(claim: &Tree) -> i64 {
     quantity(claim.at("spec.resources.requests.storage")).value()
 }
 
-fn judge(case: &Case<'_>, node: &Tree, claims: &Claims<'_>) -> Verdict {
+fn check_claims(case: &Case<'_>, node: &Tree, claims: &Claims<'_>) -> Verdict {
     const FAR: &str = "node(s) didn't match PersistentVolume's node affinity";
     const GONE: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
     let volume = |claim: &&Tree| by_name(&case.world.volumes, claim.str("spec.volumeName"));
     // The first failing claim gives the reason.
-    let failing = claims.bound.iter().map(volume).find(|volume| volume.is_none_or(|volume| !reaches(volume, node)));
+    let failing =
+        claims.bound.iter().map(volume).find(|volume| volume.is_none_or(|volume| !is_accessible(volume, node)));
     let (far, gone) = (matches!(failing, Some(Some(_))), matches!(failing, Some(None)));
     let reasons = [far.then_some(FAR), unbound_reason(case, node, claims), gone.then_some(GONE)];
     let reasons: Vec<String> = reasons.into_iter().flatten().map(String::from).collect();
-    Verdict::when(reasons.is_empty(), || Verdict::Unresolvable(reasons.clone()))
+    Verdict::fits_or(reasons.is_empty(), || Verdict::Unresolvable(reasons.clone()))
 }
 
-fn reaches(volume: &Tree, node: &Tree) -> bool {
+fn is_accessible(volume: &Tree, node: &Tree) -> bool {
     let required = volume.at("spec.nodeAffinity.required");
     required.is_null() || selects(required, node)
 }
@@ -107,10 +108,10 @@ fn unbound_reason(case: &Case<'_>, node: &Tree, claims: &Claims<'_>) -> Option<&
     }
     for claim in made {
         let Some(class) = by_name(&case.world.classes, class_name(claim)) else { return Some(NO_VOLUME) };
-        if !can_make(class, node) {
+        if !can_provision(class, node) {
             return Some(NO_VOLUME);
         }
-        if !has_room(case, node, class, claim) {
+        if !has_capacity(case, node, class, claim) {
             return Some("node(s) did not have enough free storage");
         }
     }
@@ -129,10 +130,10 @@ fn matching<'a>(case: &Case<'a>, node: &Tree, claim: &Tree, taken: &[&str]) -> O
             && !volume.at("metadata").has("deletionTimestamp")
     };
     let volumes: Vec<&Tree> = case.world.volumes.iter().filter(usable).collect();
-    if let Some(meant) = volumes.iter().find(|volume| is_meant(volume, claim)) {
-        return reaches(meant, node).then_some(*meant);
+    if let Some(meant) = volumes.iter().find(|volume| is_reserved(volume, claim)) {
+        return is_accessible(meant, node).then_some(*meant);
     }
-    let open = volumes.into_iter().filter(|volume| serves(volume, claim) && reaches(volume, node));
+    let open = volumes.into_iter().filter(|volume| serves(volume, claim) && is_accessible(volume, node));
     open.min_by_key(|volume| capacity(volume))
 }
 
@@ -147,7 +148,7 @@ fn capacity(volume: &Tree) -> i64 {
     quantity(volume.at("spec.capacity.storage")).value()
 }
 
-fn is_meant(volume: &Tree, claim: &Tree) -> bool {
+fn is_reserved(volume: &Tree, claim: &Tree) -> bool {
     let meant = volume.at("spec.claimRef");
     let uid = meant.str("uid");
     meant.str("name") == claim.str("metadata.name")
@@ -166,7 +167,7 @@ fn serves(volume: &Tree, claim: &Tree) -> bool {
         && claim.list("spec.accessModes").iter().all(|mode| modes.contains(mode))
 }
 
-fn can_make(class: &Tree, node: &Tree) -> bool {
+fn can_provision(class: &Tree, node: &Tree) -> bool {
     let provisioner = class.str("provisioner");
     let topologies = class.list("allowedTopologies");
     let term = |term: &Tree| {
@@ -180,7 +181,7 @@ fn can_make(class: &Tree, node: &Tree) -> bool {
 }
 
 /// Checks the reported storage capacity, if the driver reports it.
-fn has_room(case: &Case<'_>, node: &Tree, class: &Tree, claim: &Tree) -> bool {
+fn has_capacity(case: &Case<'_>, node: &Tree, class: &Tree, claim: &Tree) -> bool {
     let driver = by_name(&case.world.csi_drivers, class.str("provisioner"));
     if !driver.is_some_and(|driver| driver.bool("spec.storageCapacity")) {
         return true;

@@ -17,7 +17,7 @@ use api::Tree;
 use api::quantity::Quantity;
 
 pub use list::{PLUGINS, Plugin, find};
-pub use preempt::{needless, wrongly_evicted};
+pub use preempt::{find_needless_victims, find_wrong_victims};
 pub use requests::{Amounts, allocatable, requests, used};
 
 /// The highest score.
@@ -25,9 +25,9 @@ pub const MAX_SCORE: i64 = 100;
 
 /// Every object that a decision may depend on.
 #[derive(Debug, Clone, Default)]
-pub struct World {
+pub struct ClusterState {
     pub nodes: Vec<Tree>,
-    /// Those with a `spec.nodeName` are assigned to that node.
+    /// Pods with a `spec.nodeName` are assigned to that node.
     pub pods: Vec<Tree>,
     pub namespaces: Vec<Tree>,
     pub services: Vec<Tree>,
@@ -43,7 +43,7 @@ pub struct World {
     pub attachments: Vec<Tree>,
 }
 
-impl World {
+impl ClusterState {
     /// The pods on a node that have not finished.
     pub(crate) fn pods_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Tree> {
         self.pods.iter().filter(move |pod| pod.str("spec.nodeName") == node && !is_done(pod))
@@ -107,7 +107,7 @@ impl Default for Settings {
 /// One pod to schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
-    pub world: &'a World,
+    pub world: &'a ClusterState,
     pub settings: &'a Settings,
     pub pod: &'a Tree,
 }
@@ -131,21 +131,21 @@ impl Verdict {
         Verdict::Unresolvable(vec![reason.into()])
     }
 
-    fn when(fits: bool, otherwise: impl FnOnce() -> Verdict) -> Verdict {
+    fn fits_or(fits: bool, otherwise: impl FnOnce() -> Verdict) -> Verdict {
         if fits { Verdict::Fits } else { otherwise() }
     }
 }
 
 impl<'a> Case<'a> {
     /// The first plugin that rejects a node, with its reasons.
-    pub fn refusal(&self, node: &Tree) -> Option<(&'static str, Verdict)> {
+    pub fn rejection(&self, node: &Tree) -> Option<(&'static str, Verdict)> {
         let filters = PLUGINS.iter().filter_map(|plugin| plugin.filter.map(|filter| (plugin.name, filter)));
         filters.map(|(name, filter)| (name, filter(self, node))).find(|(_, verdict)| *verdict != Verdict::Fits)
     }
 
     /// Whether all plugins accept a node.
     pub fn fits(&self, node: &Tree) -> bool {
-        self.refusal(node).is_none()
+        self.rejection(node).is_none()
     }
 
     /// The nodes that all plugins accept.

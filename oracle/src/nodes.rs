@@ -9,20 +9,20 @@ use super::{Case, MAX_SCORE, Verdict, label, normalize};
 
 pub(crate) fn node_name(case: &Case<'_>, node: &Tree) -> Verdict {
     let wanted = case.pod.str("spec.nodeName");
-    Verdict::when(wanted.is_empty() || wanted == node.str("metadata.name"), || {
+    Verdict::fits_or(wanted.is_empty() || wanted == node.str("metadata.name"), || {
         Verdict::unresolvable("node(s) didn't match the requested node name")
     })
 }
 
 pub(crate) fn node_unschedulable(case: &Case<'_>, node: &Tree) -> Verdict {
     let taint = api::tree! { "key" => "node.kubernetes.io/unschedulable", "effect" => "NoSchedule" };
-    Verdict::when(!node.bool("spec.unschedulable") || is_tolerated(case.pod, &taint), || {
+    Verdict::fits_or(!node.bool("spec.unschedulable") || is_tolerated(case.pod, &taint), || {
         Verdict::unresolvable("node(s) were unschedulable")
     })
 }
 
 pub(crate) fn taint_toleration(case: &Case<'_>, node: &Tree) -> Verdict {
-    Verdict::when(tolerates(case.pod, node), || Verdict::unresolvable("node(s) had untolerated taint(s)"))
+    Verdict::fits_or(tolerates(case.pod, node), || Verdict::unresolvable("node(s) had untolerated taint(s)"))
 }
 
 /// Whether the pod tolerates all NoSchedule and NoExecute taints.
@@ -58,7 +58,7 @@ pub(crate) fn node_affinity(case: &Case<'_>, node: &Tree) -> Verdict {
     if !added.is_null() && !selects(added, node) {
         return Verdict::unresolvable("node(s) didn't match scheduler-enforced node affinity");
     }
-    Verdict::when(matches_required(case.pod, node), || {
+    Verdict::fits_or(matches_required(case.pod, node), || {
         Verdict::unresolvable("node(s) didn't match Pod's node affinity/selector")
     })
 }
@@ -121,8 +121,8 @@ pub(crate) fn score_affinity(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64
 
 pub(crate) fn node_ports(case: &Case<'_>, node: &Tree) -> Verdict {
     let taken: Vec<Port<'_>> = case.world.pods_on(node.str("metadata.name")).flat_map(ports).collect();
-    let free = ports(case.pod).all(|port| !taken.iter().any(|other| port.clashes(other)));
-    Verdict::when(free, || Verdict::unschedulable("node(s) didn't have free ports for the requested pod ports"))
+    let free = ports(case.pod).all(|port| !taken.iter().any(|other| port.conflicts_with(other)));
+    Verdict::fits_or(free, || Verdict::unschedulable("node(s) didn't have free ports for the requested pod ports"))
 }
 
 struct Port<'a> {
@@ -132,7 +132,7 @@ struct Port<'a> {
 }
 
 impl Port<'_> {
-    fn clashes(&self, other: &Port<'_>) -> bool {
+    fn conflicts_with(&self, other: &Port<'_>) -> bool {
         let any = |port: &Port<'_>| port.ip == "0.0.0.0";
         let same_ip = self.ip == other.ip || any(self) || any(other);
         same_ip && self.protocol == other.protocol && self.number == other.number
@@ -194,14 +194,14 @@ fn size_on(node: &Tree, image: &str) -> Option<i64> {
 }
 
 pub(crate) fn dynamic_resources(case: &Case<'_>, _: &Tree) -> Verdict {
-    Verdict::when(case.pod.list("spec.resourceClaims").is_empty(), || {
+    Verdict::fits_or(case.pod.list("spec.resourceClaims").is_empty(), || {
         Verdict::unresolvable("pod has resource claims, which this scheduler cannot allocate yet")
     })
 }
 
 pub(crate) fn declared_features(case: &Case<'_>, node: &Tree) -> Verdict {
     let declared: BTreeSet<&str> = node.list("status.declaredFeatures").iter().filter_map(Tree::as_str).collect();
-    Verdict::when(needed_features(case.pod).iter().all(|feature| declared.contains(feature)), || {
+    Verdict::fits_or(needed_features(case.pod).iter().all(|feature| declared.contains(feature)), || {
         Verdict::unresolvable("node(s) didn't match Pod's required features")
     })
 }

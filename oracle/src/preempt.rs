@@ -2,7 +2,7 @@
 
 use api::Tree;
 
-use super::{Case, Settings, World};
+use super::{Case, ClusterState, Settings};
 
 fn priority(pod: &Tree) -> i64 {
     pod.int("spec.priority").unwrap_or(0)
@@ -14,7 +14,7 @@ fn is(pod: &Tree, key: &str) -> bool {
 }
 
 /// Victims, by `namespace/name`, that are as important as the pod.
-pub fn wrongly_evicted(world: &World, pod: &Tree, victims: &[String]) -> Vec<String> {
+pub fn find_wrong_victims(world: &ClusterState, pod: &Tree, victims: &[String]) -> Vec<String> {
     let keeps = |other: &&Tree| priority(other) >= priority(pod);
     let important = |key: &&String| world.pods.iter().filter(keeps).any(|other| is(other, key));
     victims.iter().filter(important).cloned().collect()
@@ -22,7 +22,13 @@ pub fn wrongly_evicted(world: &World, pod: &Tree, victims: &[String]) -> Vec<Str
 
 /// Victims that could have stayed: the pod also fits without evicting them. A pod that does not fit even without all
 /// of them needs none.
-pub fn needless(world: &World, settings: &Settings, pod: &Tree, node: &str, victims: &[String]) -> Vec<String> {
+pub fn find_needless_victims(
+    world: &ClusterState,
+    settings: &Settings,
+    pod: &Tree,
+    node: &str,
+    victims: &[String],
+) -> Vec<String> {
     let fits_without = |gone: &[String]| {
         let mut world = world.clone();
         world.pods.retain(|other| !gone.iter().any(|key| is(other, key)));

@@ -26,8 +26,8 @@ pub fn requests(pod: &Tree) -> Amounts {
 /// Requests with defaults for containers without CPU or memory. With pod-level requests only for what no container
 /// requests.
 pub(crate) fn requests_nonzero(pod: &Tree) -> Amounts {
-    let (whole, said) = (pod.map("spec.resources.requests"), requests(pod));
-    let counts = |name: &str| whole.is_empty() || said.get(name).is_none_or(|amount| *amount == 0);
+    let (whole, requested) = (pod.map("spec.resources.requests"), requests(pod));
+    let counts = |name: &str| whole.is_empty() || requested.get(name).is_none_or(|amount| *amount == 0);
     let defaults: Vec<_> = DEFAULTS.into_iter().filter(|(name, _)| counts(name)).collect();
     total(pod, &defaults)
 }
@@ -74,11 +74,11 @@ fn raise(all: &mut Amounts, other: &Amounts) {
 fn total(pod: &Tree, defaults: &[(&str, i64)]) -> Amounts {
     let mut all = Amounts::new();
     for container in pod.list("spec.containers") {
-        add(&mut all, &of_container(pod, container, "containerStatuses", defaults));
+        add(&mut all, &container_requests(pod, container, "containerStatuses", defaults));
     }
     let (mut staying, mut highest) = (Amounts::new(), Amounts::new());
     for container in pod.list("spec.initContainers") {
-        let own = of_container(pod, container, "initContainerStatuses", defaults);
+        let own = container_requests(pod, container, "initContainerStatuses", defaults);
         let mut now = staying.clone();
         add(&mut now, &own);
         if container.str("restartPolicy") == "Always" {
@@ -89,27 +89,27 @@ fn total(pod: &Tree, defaults: &[(&str, i64)]) -> Amounts {
     }
     raise(&mut all, &highest);
     let whole = amounts(pod.map("spec.resources.requests"));
-    all.extend(whole.into_iter().filter(|(name, _)| is_of_pod(name)));
+    all.extend(whole.into_iter().filter(|(name, _)| is_pod_level(name)));
     add(&mut all, &amounts(pod.map("spec.overhead")));
     all
 }
 
 /// Resources that pod-level requests may have.
-fn is_of_pod(resource: &str) -> bool {
+fn is_pod_level(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
 /// A running container uses its actual resources until a resize is complete.
-fn of_container(pod: &Tree, container: &Tree, statuses: &str, defaults: &[(&str, i64)]) -> Amounts {
+fn container_requests(pod: &Tree, container: &Tree, statuses: &str, defaults: &[(&str, i64)]) -> Amounts {
     let wanted = amounts(container.map("resources.requests"));
     let path = format!("status.{statuses}");
     let is_own = |status: &&Tree| status.str("name") == container.str("name") && status.has("resources");
     let status = pod.list(&path).iter().find(is_own);
     let mut all = match status {
-        Some(status) if is_infeasible(pod) => held(status).unwrap_or(wanted),
+        Some(status) if is_infeasible(pod) => allocated_requests(status).unwrap_or(wanted),
         Some(status) => {
             let mut all = wanted;
-            raise(&mut all, &held(status).unwrap_or_default());
+            raise(&mut all, &allocated_requests(status).unwrap_or_default());
             all
         }
         None => wanted,
@@ -120,7 +120,7 @@ fn of_container(pod: &Tree, container: &Tree, statuses: &str, defaults: &[(&str,
     all
 }
 
-fn held(status: &Tree) -> Option<Amounts> {
+fn allocated_requests(status: &Tree) -> Option<Amounts> {
     let mut all = amounts(status.map("resources.requests"));
     raise(&mut all, &amounts(status.map("allocatedResources")));
     (!all.is_empty()).then_some(all)

@@ -92,7 +92,7 @@ fn weighted(loads: &[Load], score: impl Fn(&Load) -> i64) -> i64 {
 /// Resources without a score do not count.
 fn by_shape(loads: &[Load], shape: &[(i64, i64)]) -> i64 {
     let percent = |load: &Load| if load.after > load.room { 100 } else { load.after * 100 / load.room };
-    let scores = loads.iter().map(|load| (on_line(shape, percent(load)), load.weight));
+    let scores = loads.iter().map(|load| (interpolate(shape, percent(load)), load.weight));
     let scores: Vec<(i64, i64)> = scores.filter(|(score, _)| *score > 0).collect();
     let weights: i64 = scores.iter().map(|(_, weight)| weight).sum();
     let sum: i64 = scores.iter().map(|(score, weight)| score * weight).sum();
@@ -100,7 +100,7 @@ fn by_shape(loads: &[Load], shape: &[(i64, i64)]) -> i64 {
 }
 
 /// The shape's scores go up to 10.
-fn on_line(shape: &[(i64, i64)], percent: i64) -> i64 {
+fn interpolate(shape: &[(i64, i64)], percent: i64) -> i64 {
     let scaled = |score: i64| score * MAX_SCORE / 10;
     let Some(at) = shape.iter().position(|(utilization, _)| percent <= *utilization) else {
         return shape.last().map_or(0, |(_, score)| scaled(*score));

@@ -99,7 +99,7 @@ pub(crate) fn score(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
         }
     }
     let rounded = raw.into_iter().zip(&scored).map(|(score, scored)| scored.then_some(score.round() as i64));
-    Some(turn(rounded.collect()))
+    Some(invert(rounded.collect()))
 }
 
 fn soft_counts<'a>(
@@ -128,7 +128,7 @@ fn weight(constraint: &Constraint<'_>, nodes: &[&Tree], scored: &[bool]) -> f64 
 }
 
 /// Fewer pods score higher; nodes that are not scored get zero.
-fn turn(scores: Vec<Option<i64>>) -> Vec<i64> {
+fn invert(scores: Vec<Option<i64>>) -> Vec<i64> {
     let least = scores.iter().flatten().min().copied().unwrap_or(0);
     let most = scores.iter().flatten().max().copied().unwrap_or(0);
     let turned = |score: Option<i64>| match score {
@@ -208,8 +208,8 @@ fn default_selectors(case: &Case<'_>) -> Option<Vec<Selector>> {
                     merged.insert(key, value.clone());
                 }
             }
-            "ReplicaSet" => selectors.extend(beside(&case.world.replica_sets).and_then(|set| of_owner(&set))),
-            "StatefulSet" => selectors.extend(beside(&case.world.stateful_sets).and_then(|set| of_owner(&set))),
+            "ReplicaSet" => selectors.extend(beside(&case.world.replica_sets).and_then(|set| owner_selector(&set))),
+            "StatefulSet" => selectors.extend(beside(&case.world.stateful_sets).and_then(|set| owner_selector(&set))),
             _ => {}
         }
     }
@@ -217,6 +217,6 @@ fn default_selectors(case: &Case<'_>) -> Option<Vec<Selector>> {
     (!selectors.iter().all(Selector::is_everything)).then_some(selectors)
 }
 
-fn of_owner(owner: &Tree) -> Option<Selector> {
+fn owner_selector(owner: &Tree) -> Option<Selector> {
     Selector::from_object(owner.at("spec.selector")).ok().filter(|selector| !selector.is_nothing())
 }

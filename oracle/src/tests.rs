@@ -2,16 +2,18 @@
 
 use api::Tree;
 
-use super::{Case, Settings, Strategy, Verdict, World, find, needless, requests, wrongly_evicted};
+use super::{
+    Case, ClusterState, Settings, Strategy, Verdict, find, find_needless_victims, find_wrong_victims, requests,
+};
 
 fn yaml(text: &str) -> Tree {
     api::yaml::decode(text.as_bytes()).expect(text)
 }
 
-fn world(text: &str) -> World {
+fn world(text: &str) -> ClusterState {
     let tree = yaml(text);
     let list = |key: &str| tree.list(key).to_vec();
-    World {
+    ClusterState {
         nodes: list("nodes"),
         pods: list("pods"),
         namespaces: list("namespaces"),
@@ -23,7 +25,7 @@ fn world(text: &str) -> World {
         csi_nodes: list("csiNodes"),
         csi_drivers: list("csiDrivers"),
         capacities: list("capacities"),
-        ..World::default()
+        ..ClusterState::default()
     }
 }
 
@@ -397,8 +399,8 @@ fn preemption_spares_important_and_needless_victims() {
         "{metadata: {name: new, namespace: ns}, spec: {priority: 9, containers: [{resources: {requests: {cpu: 1}}}]}}",
     );
     let keys = |names: &[&str]| names.iter().map(|name| format!("ns/{name}")).collect::<Vec<_>>();
-    assert_eq!(wrongly_evicted(&world, &pod, &keys(&["low", "top"])), ["ns/top"]);
-    let needless = |names: &[&str]| needless(&world, &settings, &pod, "a", &keys(names));
+    assert_eq!(find_wrong_victims(&world, &pod, &keys(&["low", "top"])), ["ns/top"]);
+    let needless = |names: &[&str]| find_needless_victims(&world, &settings, &pod, "a", &keys(names));
     assert!(needless(&["low"]).is_empty());
     assert_eq!(needless(&["low", "mid"]), ["ns/low", "ns/mid"]);
     assert!(needless(&[]).is_empty());

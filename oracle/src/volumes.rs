@@ -74,7 +74,7 @@ pub(crate) fn restrictions(case: &Case<'_>, node: &Tree) -> Verdict {
     if here.any(|pod| volumes.iter().any(|a| pod.list("spec.volumes").iter().any(|b| conflict(a, b)))) {
         return Verdict::unschedulable("node(s) had no available disk");
     }
-    Verdict::when(!is_claim_used(case, &exclusive), || {
+    Verdict::fits_or(!is_claim_used(case, &exclusive), || {
         let reason = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
         Verdict::unschedulable(reason)
     })
@@ -129,7 +129,7 @@ pub(crate) fn limits(case: &Case<'_>, node: &Tree) -> Verdict {
         |disks: &BTreeSet<(String, String)>, driver: &str| disks.iter().filter(|disk| disk.0 == driver).count() as i64;
     let full =
         |(driver, limit): (&&str, &i64)| of(&added, driver) > 0 && of(&attached, driver) + of(&added, driver) > *limit;
-    Verdict::when(!limits.iter().any(full), || Verdict::unschedulable("node(s) exceed max volume count"))
+    Verdict::fits_or(!limits.iter().any(full), || Verdict::unschedulable("node(s) exceed max volume count"))
 }
 
 /// Driver and handle of the pod's volumes. A volume to be provisioned is identified by its claim.
@@ -186,7 +186,7 @@ pub(crate) fn zone(case: &Case<'_>, node: &Tree) -> Verdict {
             }
         })
     };
-    Verdict::when(volumes.iter().all(reaches), || Verdict::unresolvable("node(s) had no available volume zone"))
+    Verdict::fits_or(volumes.iter().all(reaches), || Verdict::unresolvable("node(s) had no available volume zone"))
 }
 
 fn bound_volumes<'a>(case: &Case<'a>) -> Result<Vec<&'a Tree>, VolumeError> {

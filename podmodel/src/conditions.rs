@@ -3,7 +3,7 @@
 use api::{Tree, time, tree};
 
 /// What a kubelet knows of a pod beyond its object.
-pub struct Facts<'a> {
+pub struct ConditionInputs<'a> {
     /// "" while it is not over.
     pub phase: &'a str,
     /// The names of the containers that are not ready.
@@ -12,20 +12,20 @@ pub struct Facts<'a> {
     pub incomplete: Vec<&'a str>,
     /// The sandbox is there, with its network.
     pub has_sandbox: bool,
-    /// Whether containers are ended so that all may begin anew; None where no rule may ask for it.
+    /// Whether containers are stopped to restart all of them; None if no restart rule can do so.
     pub begins_anew: Option<bool>,
     pub now: i64,
 }
 
 /// The conditions of a pod's status.
-pub fn conditions(pod: &Tree, facts: &Facts<'_>) -> Vec<Tree> {
-    let containers = containers_ready(facts);
+pub fn conditions(pod: &Tree, inputs: &ConditionInputs<'_>) -> Vec<Tree> {
+    let containers = containers_ready(inputs);
     let ready = ready(pod, &containers);
-    let report = |(name, (status, reason, message)): (&str, Judged)| {
+    let report = |(name, (status, reason, message)): (&str, ConditionStatus)| {
         let old = pod.list("status.conditions").iter().find(|condition| condition.str("type") == name);
         let mut condition = tree! { "type" => name, "status" => status };
         let since = old.filter(|old| old.str("status") == status).map(|old| old.str("lastTransitionTime"));
-        condition.set("lastTransitionTime", since.map_or_else(|| time::format_seconds(facts.now), Into::into));
+        condition.set("lastTransitionTime", since.map_or_else(|| time::format_seconds(inputs.now), Into::into));
         condition.set("lastProbeTime", Tree::Null);
         for (key, text) in [("reason", reason), ("message", message)] {
             if !text.is_empty() {
@@ -36,11 +36,11 @@ pub fn conditions(pod: &Tree, facts: &Facts<'_>) -> Vec<Tree> {
         condition
     };
     let yes = |reason: &str| ("True", reason.to_string(), String::new());
-    let sandbox = if facts.has_sandbox { yes("") } else { no("", String::new()) };
-    let initialized = match (facts.phase, facts.incomplete.is_empty()) {
+    let sandbox = if inputs.has_sandbox { yes("") } else { no("", String::new()) };
+    let initialized = match (inputs.phase, inputs.incomplete.is_empty()) {
         ("Succeeded", _) => yes("PodCompleted"),
         (_, true) => yes(""),
-        _ => no("ContainersNotInitialized", named("incomplete", &facts.incomplete)),
+        _ => no("ContainersNotInitialized", named("incomplete", &inputs.incomplete)),
     };
     let mut all = vec![
         ("PodReadyToStartContainers", sandbox),
@@ -49,11 +49,11 @@ pub fn conditions(pod: &Tree, facts: &Facts<'_>) -> Vec<Tree> {
         ("ContainersReady", containers),
         ("PodScheduled", yes("")),
     ];
-    all.extend(facts.begins_anew.map(|now| ("AllContainersRestarting", restarting(facts.phase, now))));
+    all.extend(inputs.begins_anew.map(|now| ("AllContainersRestarting", restarting(inputs.phase, now))));
     all.into_iter().map(report).collect()
 }
 
-fn restarting(phase: &str, now: bool) -> Judged {
+fn restarting(phase: &str, now: bool) -> ConditionStatus {
     match phase {
         "Succeeded" => no("PodCompleted", String::new()),
         "Failed" => no("PodFailed", String::new()),
@@ -66,18 +66,18 @@ fn restarting(phase: &str, now: bool) -> Judged {
 }
 
 /// Status, reason and message.
-type Judged = (&'static str, String, String);
+type ConditionStatus = (&'static str, String, String);
 
-fn no(reason: &str, message: String) -> Judged {
+fn no(reason: &str, message: String) -> ConditionStatus {
     ("False", reason.to_string(), message)
 }
 
-fn containers_ready(facts: &Facts<'_>) -> Judged {
-    match facts.phase {
+fn containers_ready(inputs: &ConditionInputs<'_>) -> ConditionStatus {
+    match inputs.phase {
         "Succeeded" => no("PodCompleted", String::new()),
         "Failed" => no("PodFailed", String::new()),
-        _ if facts.unready.is_empty() => ("True", String::new(), String::new()),
-        _ => no("ContainersNotReady", named("unready", &facts.unready)),
+        _ if inputs.unready.is_empty() => ("True", String::new(), String::new()),
+        _ => no("ContainersNotReady", named("unready", &inputs.unready)),
     }
 }
 
@@ -85,7 +85,7 @@ fn named(what: &str, containers: &[&str]) -> String {
     format!("containers with {what} status: [{}]", containers.join(" "))
 }
 
-fn ready(pod: &Tree, containers: &Judged) -> Judged {
+fn ready(pod: &Tree, containers: &ConditionStatus) -> ConditionStatus {
     if containers.0 == "False" {
         return containers.clone();
     }
@@ -111,7 +111,7 @@ mod tests {
     fn show(pod: &Tree, phase: &str, unready: Vec<&str>) -> String {
         let conditions = conditions(
             pod,
-            &Facts { phase, unready, incomplete: vec![], has_sandbox: true, begins_anew: None, now: 60 },
+            &ConditionInputs { phase, unready, incomplete: vec![], has_sandbox: true, begins_anew: None, now: 60 },
         );
         let short = |condition: &Tree| {
             let since = &condition.str("lastTransitionTime")[14..19];
@@ -130,8 +130,14 @@ mod tests {
             "PodReadyToStartContainers=True @01:00; Initialized=True @01:00; Ready=False ContainersNotReady@00:07; \
              ContainersReady=False ContainersNotReady@01:00; PodScheduled=True @01:00"
         );
-        let unprepared =
-            Facts { phase: "", unready: vec![], incomplete: vec!["i"], has_sandbox: false, begins_anew: None, now: 60 };
+        let unprepared = ConditionInputs {
+            phase: "",
+            unready: vec![],
+            incomplete: vec!["i"],
+            has_sandbox: false,
+            begins_anew: None,
+            now: 60,
+        };
         let conditions = conditions(&pod, &unprepared);
         assert_eq!(conditions[0].str("status"), "False");
         assert_eq!(conditions[1].str("message"), "containers with incomplete status: [i]");

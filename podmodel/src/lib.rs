@@ -41,6 +41,6 @@ fn texts(list: &[Tree]) -> Vec<Str> {
 }
 
 /// One field of each of a list.
-fn texts_of(list: &[Tree], field: &str) -> Vec<Str> {
+fn texts_of_field(list: &[Tree], field: &str) -> Vec<Str> {
     list.iter().map(|one| Str::new(one.str(field))).collect()
 }

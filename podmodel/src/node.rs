@@ -53,7 +53,7 @@ impl Node {
         Some(self.images[at].size)
     }
 
-    /// Region and zone, as nodes are taken in turn by them; "" where it says neither.
+    /// Region and zone, by which the search alternates; "" if the node has neither.
     pub fn zone(&self) -> Str {
         let label = |new: &str, old: &str| self.labels.get(new).or_else(|| self.labels.get(old)).unwrap_or("");
         let region = label("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::time::{self, Timestamp};
 use api::{Str, Tree};
 
-use super::{Labels, Spec, texts_of};
+use super::{Labels, Spec, texts_of_field};
 
 /// The parts of a pod that scheduling needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Pod {
             preempts: pod.str("spec.preemptionPolicy") != "Never",
             node_name: text("spec.nodeName"),
             nominated_node_name: text("status.nominatedNodeName"),
-            gates: texts_of(pod.list("spec.schedulingGates"), "name"),
+            gates: texts_of_field(pod.list("spec.schedulingGates"), "name"),
             created: time::parse(meta.str("creationTimestamp")).unwrap_or_default(),
             is_terminating: meta.has("deletionTimestamp"),
             is_over: matches!(pod.str("status.phase"), "Succeeded" | "Failed"),

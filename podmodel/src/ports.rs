@@ -1,4 +1,4 @@
-//! Ports of the host that containers ask for.
+//! Host ports of containers.
 
 use api::{Str, Tree};
 

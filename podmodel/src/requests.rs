@@ -1,5 +1,5 @@
-//! What a pod asks for in all: its containers at once, its init containers one after the other beside those
-//! that keep running, what is asked for the pod as a whole, and the overhead of its runtime.
+//! The total requests of a pod: main containers and sidecars together, init containers one after the other beside the
+//! sidecars, pod-level requests, and the overhead of the runtime class.
 
 use api::{Map, Tree};
 
@@ -9,9 +9,9 @@ use super::Resources;
 pub(crate) const DEFAULT_MILLI_CPU: i64 = 100;
 pub(crate) const DEFAULT_MEMORY: i64 = 200 << 20;
 
-/// What containers that say nothing are taken to ask for.
+/// The requests of containers that declare none.
 #[derive(Debug, Clone, Copy, Default)]
-struct Assumed {
+struct DefaultRequests {
     milli_cpu: Option<i64>,
     memory: Option<i64>,
 }
@@ -33,91 +33,97 @@ impl Side {
     }
 }
 
-/// What a pod asks for.
+/// The requests of a pod.
 pub fn requests(pod: &Tree) -> Resources {
-    total(pod, Side::Requests, Assumed::default())
+    total(pod, Side::Requests, DefaultRequests::default())
 }
 
-/// What a pod may use at most; nothing of what it says nothing of.
+/// The limits of a pod; a resource without a limit is absent.
 pub fn limits(pod: &Tree) -> Resources {
-    total(pod, Side::Limits, Assumed::default())
+    total(pod, Side::Limits, DefaultRequests::default())
 }
 
-/// CPU and memory that a pod is taken to ask for where it says nothing.
+/// CPU and memory of a pod for scoring, with defaults for containers without requests.
 pub(crate) fn nonzero(pod: &Tree, requests: &Resources) -> (i64, i64) {
     let whole = !pod.map("spec.resources.requests").is_empty();
-    let assumed = Assumed {
+    let defaults = DefaultRequests {
         milli_cpu: (!whole || requests.milli_cpu == 0).then_some(DEFAULT_MILLI_CPU),
         memory: (!whole || requests.memory == 0).then_some(DEFAULT_MEMORY),
     };
-    let total = total(pod, Side::Requests, assumed);
+    let total = total(pod, Side::Requests, defaults);
     (total.milli_cpu, total.memory)
 }
 
-fn total(pod: &Tree, side: Side, assumed: Assumed) -> Resources {
+fn total(pod: &Tree, side: Side, defaults: DefaultRequests) -> Resources {
     let mut total = Resources::default();
     for container in pod.list("spec.containers") {
-        total.add(&of_container(pod, container, side, "status.containerStatuses", assumed));
+        total.add(&container_resources(pod, container, side, "status.containerStatuses", defaults));
     }
     let (mut sidecars, mut largest) = (Resources::default(), Resources::default());
     for container in pod.list("spec.initContainers") {
-        let own = of_container(pod, container, side, "status.initContainerStatuses", assumed);
+        let own = container_resources(pod, container, side, "status.initContainerStatuses", defaults);
         if container.str("restartPolicy") == "Always" {
             total.add(&own);
             sidecars.add(&own);
-            largest.raise_to(&sidecars);
+            largest.max_with(&sidecars);
         } else {
             let mut beside = own;
             beside.add(&sidecars);
-            largest.raise_to(&beside);
+            largest.max_with(&beside);
         }
     }
-    total.raise_to(&largest);
-    // What is asked for the pod as a whole stands for the sum of its containers.
+    total.max_with(&largest);
+    // Pod-level requests replace the sum of the containers.
     let whole = side.of(pod.at("spec.resources"));
-    let amounts = while_resized(pod, side, Resources::read(whole), pod.at("status"));
+    let amounts = during_resize(pod, side, Resources::read(whole), pod.at("status"));
     for name in whole.keys().filter(|name| matches!(*name, "cpu" | "memory") || name.starts_with("hugepages-")) {
         total.set(name, amounts.get(name));
     }
     let mut overhead = Resources::read(pod.map("spec.overhead"));
     if side == Side::Limits {
         // What has no limit gets none by it.
-        overhead.keep_of(&total);
+        overhead.retain_resources_of(&total);
     }
     total.add(&overhead);
     total
 }
 
 /// While something is resized in place, the largest of what it had, has and is to have.
-fn while_resized(pod: &Tree, side: Side, wanted: Resources, status: &Tree) -> Resources {
+fn during_resize(pod: &Tree, side: Side, wanted: Resources, status: &Tree) -> Resources {
     if !status.has("resources") {
         return wanted;
     }
     let mut largest = if is_infeasible(pod) { Resources::default() } else { wanted };
-    largest.raise_to(&Resources::read(side.of(status.at("resources"))));
+    largest.max_with(&Resources::read(side.of(status.at("resources"))));
     if side == Side::Requests {
-        largest.raise_to(&Resources::read(status.map("allocatedResources")));
+        largest.max_with(&Resources::read(status.map("allocatedResources")));
     }
     largest
 }
 
-fn of_container(pod: &Tree, container: &Tree, side: Side, statuses: &str, assumed: Assumed) -> Resources {
+fn container_resources(
+    pod: &Tree,
+    container: &Tree,
+    side: Side,
+    statuses: &str,
+    defaults: DefaultRequests,
+) -> Resources {
     let wanted = side.of(container.at("resources"));
     let mut requests = Resources::read(wanted);
     let name = container.str("name");
     if let Some(status) = pod.list(statuses).iter().find(|status| status.str("name") == name) {
-        requests = while_resized(pod, side, requests, status);
+        requests = during_resize(pod, side, requests, status);
     }
-    if let Some(milli_cpu) = assumed.milli_cpu.filter(|_| !wanted.contains("cpu")) {
+    if let Some(milli_cpu) = defaults.milli_cpu.filter(|_| !wanted.contains("cpu")) {
         requests.milli_cpu = requests.milli_cpu.max(milli_cpu);
     }
-    if let Some(memory) = assumed.memory.filter(|_| !wanted.contains("memory")) {
+    if let Some(memory) = defaults.memory.filter(|_| !wanted.contains("memory")) {
         requests.memory = requests.memory.max(memory);
     }
     requests
 }
 
-/// Whether the node has refused a resize for good: what is wanted then counts for nothing.
+/// Whether the resize is infeasible: the desired resources then do not count.
 fn is_infeasible(pod: &Tree) -> bool {
     let conditions = pod.list("status.conditions").iter();
     conditions.into_iter().any(|one| one.str("type") == "PodResizePending" && one.str("reason") == "Infeasible")

@@ -67,12 +67,12 @@ impl Resources {
     }
 
     /// The larger of each.
-    pub(crate) fn raise_to(&mut self, other: &Resources) {
+    pub(crate) fn max_with(&mut self, other: &Resources) {
         self.merge(other, i64::max);
     }
 
     /// Only what another has some of.
-    pub(crate) fn keep_of(&mut self, other: &Resources) {
+    pub(crate) fn retain_resources_of(&mut self, other: &Resources) {
         self.merge(other, |own, other| if other == 0 { 0 } else { own });
         self.others.retain(|(name, _)| other.get(name) != 0);
     }
@@ -142,7 +142,7 @@ mod tests {
         sum.subtract(&two);
         assert!(sum.is_zero());
         let mut most = one;
-        most.raise_to(&two);
+        most.max_with(&two);
         assert_eq!((most.milli_cpu, most.get("a/b"), most.get("a/c")), (2000, 3, 1));
     }
 }

@@ -136,7 +136,7 @@ impl Selector {
     }
 }
 
-/// A term of a node selector. One that asks for nothing selects nothing.
+/// A term of a node selector. A term without requirements selects no node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct NodeTerm {
     pub labels: Vec<Requirement>,

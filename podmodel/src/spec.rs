@@ -1,4 +1,4 @@
-//! What a pod asks of its node. Pods of one template have equal specs and share one: whatever a plugin
+//! The requirements of a pod for its node. Pods of one template have equal specs and share one: whatever a plugin
 //! finds out from a spec and a node alone holds for all of them.
 
 use api::{Str, Tree};
@@ -12,7 +12,7 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Spec {
     pub requests: Resources,
-    /// With what containers that say nothing are taken to need.
+    /// With defaults for containers without requests.
     pub nonzero_milli_cpu: i64,
     pub nonzero_memory: i64,
     pub ports: Vec<HostPort>,

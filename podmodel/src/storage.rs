@@ -12,9 +12,9 @@ const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const MIGRATED: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
-/// What a claim asks of a volume, and a volume offers.
+/// What a claim requires of a volume, and a volume provides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct VolumeRequirements {
     pub class: Str,
     pub size: i64,
     pub mode: Str,
@@ -31,15 +31,15 @@ pub struct Claim {
     pub name: Str,
     pub uid: Str,
     pub version: Str,
-    pub wanted: Wanted,
+    pub wanted: VolumeRequirements,
     pub volume_name: Str,
     /// Whether the binder has said so.
     pub is_bound: bool,
     pub is_lost: bool,
     pub is_terminating: bool,
-    /// The node that its volume is to be made for.
+    /// The selected node, for which its volume is provisioned.
     pub selected_node: Option<Str>,
-    /// The uid of the pod that it was made for.
+    /// The uid of the pod that owns it, for an ephemeral volume.
     pub owner: Option<Str>,
     pub selector: Option<Selector>,
 }
@@ -49,7 +49,7 @@ pub struct Claim {
 pub struct PersistentVolume {
     pub name: Str,
     pub version: Str,
-    pub offered: Wanted,
+    pub offered: VolumeRequirements,
     pub is_available: bool,
     pub is_terminating: bool,
     /// Namespace, name and uid of the claim that it belongs to.
@@ -65,30 +65,50 @@ pub struct PersistentVolume {
 pub struct Disk {
     pub driver: Str,
     pub handle: Str,
-    /// The plugin that was in upstream's tree: it counts where the node says that its driver has taken over.
+    /// The in-tree plugin: the disk counts for CSI if the node lists the plugin as migrated.
     pub plugin: Option<&'static str>,
 }
 
-/// Where a field of a volume names a disk of a plugin of old, and the driver that has taken over.
-struct Moved {
+/// The field of a volume that names a disk of an in-tree plugin, and the CSI driver of the plugin.
+struct MigratedPlugin {
     field: &'static str,
     id: &'static str,
     plugin: &'static str,
     driver: &'static str,
 }
 
-const MOVED: [Moved; 6] = [
-    Moved { field: "awsElasticBlockStore", id: "volumeID", plugin: "kubernetes.io/aws-ebs", driver: "ebs.csi.aws.com" },
-    Moved { field: "azureDisk", id: "diskURI", plugin: "kubernetes.io/azure-disk", driver: "disk.csi.azure.com" },
-    Moved { field: "cinder", id: "volumeID", plugin: "kubernetes.io/cinder", driver: "cinder.csi.openstack.org" },
-    Moved { field: "gcePersistentDisk", id: "pdName", plugin: "kubernetes.io/gce-pd", driver: "pd.csi.storage.gke.io" },
-    Moved {
+const MOVED: [MigratedPlugin; 6] = [
+    MigratedPlugin {
+        field: "awsElasticBlockStore",
+        id: "volumeID",
+        plugin: "kubernetes.io/aws-ebs",
+        driver: "ebs.csi.aws.com",
+    },
+    MigratedPlugin {
+        field: "azureDisk",
+        id: "diskURI",
+        plugin: "kubernetes.io/azure-disk",
+        driver: "disk.csi.azure.com",
+    },
+    MigratedPlugin {
+        field: "cinder",
+        id: "volumeID",
+        plugin: "kubernetes.io/cinder",
+        driver: "cinder.csi.openstack.org",
+    },
+    MigratedPlugin {
+        field: "gcePersistentDisk",
+        id: "pdName",
+        plugin: "kubernetes.io/gce-pd",
+        driver: "pd.csi.storage.gke.io",
+    },
+    MigratedPlugin {
         field: "portworxVolume",
         id: "volumeID",
         plugin: "kubernetes.io/portworx-volume",
         driver: "pxd.portworx.com",
     },
-    Moved {
+    MigratedPlugin {
         field: "vsphereVolume",
         id: "volumePath",
         plugin: "kubernetes.io/vsphere-volume",
@@ -105,17 +125,17 @@ impl Disk {
             return Some(Disk { driver, handle, plugin: None });
         }
         let moved = MOVED.iter().find(|moved| source.has(moved.field))?;
-        Disk::of_plugin(moved.field, source.at(moved.field).str(moved.id))
+        Disk::from_in_tree_plugin(moved.field, source.at(moved.field).str(moved.id))
     }
 
-    /// Of a plugin of old, by the field that names its disks.
-    pub fn of_plugin(field: &str, id: &str) -> Option<Disk> {
+    /// A disk of an in-tree plugin, by the field of the plugin.
+    pub fn from_in_tree_plugin(field: &str, id: &str) -> Option<Disk> {
         let moved = MOVED.iter().find(|moved| moved.field == field)?;
         Some(Disk { driver: Str::new(moved.driver), handle: Str::new(id), plugin: Some(moved.plugin) })
     }
 
-    /// One that is yet to be made for a claim, by whom its class names.
-    pub fn to_be_made(provisioner: &str, claim: &Str) -> Disk {
+    /// A disk that the provisioner of a class will create for a claim.
+    pub fn for_provisioning(provisioner: &str, claim: &Str) -> Disk {
         let moved = MOVED.iter().find(|moved| moved.plugin == provisioner);
         let driver = moved.map_or(provisioner, |moved| moved.driver);
         Disk { driver: Str::new(driver), handle: claim.clone(), plugin: moved.map(|moved| moved.plugin) }
@@ -140,7 +160,7 @@ pub struct StorageClass {
     pub topologies: Vec<Vec<Requirement>>,
 }
 
-/// Which drivers a node has, how many disks of each it can have, and which plugins of old its drivers have taken over.
+/// A CSINode: the drivers of a node, the limit of disks of each driver, and the migrated in-tree plugins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CsiNode {
     pub drivers: Vec<Str>,
@@ -150,23 +170,23 @@ pub struct CsiNode {
 
 /// Room for volumes of a class near some nodes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Room {
+pub struct StorageCapacity {
     pub class: Str,
     /// The largest volume; None if the driver does not report it.
     pub most: Option<i64>,
     pub nodes: Selector,
 }
 
-fn class_of(object: &Tree) -> Str {
+fn class_name(object: &Tree) -> Str {
     // The annotation is older than the field and wins.
     let annotated = object.map("metadata.annotations").get(OLD_CLASS).and_then(Tree::as_str);
     Str::new(annotated.unwrap_or_else(|| object.str("spec.storageClassName")))
 }
 
-fn wanted(object: &Tree, size: &Tree) -> Wanted {
+fn volume_requirements(object: &Tree, size: &Tree) -> VolumeRequirements {
     let mode = object.str("spec.volumeMode");
-    Wanted {
-        class: class_of(object),
+    VolumeRequirements {
+        class: class_name(object),
         size: amount(size),
         mode: Str::new(if mode.is_empty() { "Filesystem" } else { mode }),
         attributes_class: Str::new(object.str("spec.volumeAttributesClassName")),
@@ -194,7 +214,7 @@ impl Claim {
             key: Str::from(format!("{namespace}/{name}")),
             uid: text("metadata.uid"),
             version: text("metadata.resourceVersion"),
-            wanted: wanted(claim, claim.at("spec.resources.requests.storage")),
+            wanted: volume_requirements(claim, claim.at("spec.resources.requests.storage")),
             is_bound: annotations.contains(BIND_COMPLETED) && !volume_name.is_empty(),
             is_lost: claim.str("status.phase") == "Lost",
             is_terminating: claim.at("metadata").has("deletionTimestamp"),
@@ -217,7 +237,7 @@ impl PersistentVolume {
         PersistentVolume {
             name: text("metadata.name"),
             version: text("metadata.resourceVersion"),
-            offered: wanted(volume, volume.at("spec.capacity.storage")),
+            offered: volume_requirements(volume, volume.at("spec.capacity.storage")),
             is_available: volume.str("status.phase") == "Available",
             is_terminating: volume.at("metadata").has("deletionTimestamp"),
             claim: (!reference.is_null())
@@ -229,12 +249,12 @@ impl PersistentVolume {
     }
 
     /// Whether the volume can be used on a node.
-    pub fn is_reached_from(&self, node: &super::Node) -> bool {
+    pub fn is_accessible_from(&self, node: &super::Node) -> bool {
         self.reach.as_ref().is_none_or(|selector| selector.matches(&node.name, &node.labels))
     }
 
     /// Whether it is of the claim's kind and large enough.
-    pub fn is_alike(&self, claim: &Claim) -> bool {
+    pub fn satisfies(&self, claim: &Claim) -> bool {
         let (offered, wanted) = (&self.offered, &claim.wanted);
         offered.class == wanted.class
             && offered.size >= wanted.size
@@ -244,7 +264,7 @@ impl PersistentVolume {
     }
 
     /// Whether the volume is reserved for a claim.
-    pub fn is_meant_for(&self, claim: &Claim) -> bool {
+    pub fn is_reserved_for(&self, claim: &Claim) -> bool {
         self.claim.as_ref().is_some_and(|(namespace, name, uid)| {
             *name == claim.name && *namespace == claim.namespace && (uid.is_empty() || *uid == claim.uid)
         })
@@ -278,7 +298,7 @@ impl StorageClass {
     }
 
     /// Whether volumes of the class are provisioned.
-    pub fn is_made(&self) -> bool {
+    pub fn is_provisioned(&self) -> bool {
         !matches!(self.provisioner.as_str(), "" | "kubernetes.io/no-provisioner")
     }
 }
@@ -301,11 +321,11 @@ impl CsiNode {
     }
 }
 
-impl Room {
+impl StorageCapacity {
     /// Reads a CSIStorageCapacity.
-    pub fn read(capacity: &Tree) -> Room {
+    pub fn read(capacity: &Tree) -> StorageCapacity {
         let most = if capacity.has("maximumVolumeSize") { "maximumVolumeSize" } else { "capacity" };
-        Room {
+        StorageCapacity {
             class: Str::new(capacity.str("storageClassName")),
             most: capacity.has(most).then(|| amount(capacity.at(most))),
             nodes: Selector::read(capacity.at("nodeTopology")),
@@ -327,9 +347,9 @@ mod tests {
         let old = Disk::read(&tree! { "awsElasticBlockStore" => tree! { "volumeID" => "vol-1" } }).expect("a disk");
         assert_eq!((old.driver.as_str(), old.handle.as_str()), ("ebs.csi.aws.com", "vol-1"));
         assert_eq!(Disk::read(&tree! { "hostPath" => tree! { "path" => "/" } }), None);
-        let made = Disk::to_be_made("kubernetes.io/gce-pd", &"a/b".into());
+        let made = Disk::for_provisioning("kubernetes.io/gce-pd", &"a/b".into());
         assert_eq!((made.driver.as_str(), made.plugin), ("pd.csi.storage.gke.io", Some("kubernetes.io/gce-pd")));
-        assert_eq!(Disk::to_be_made("example.com/x", &"a/b".into()).driver, "example.com/x");
+        assert_eq!(Disk::for_provisioning("example.com/x", &"a/b".into()).driver, "example.com/x");
         let says = |plugins: &str| {
             let mut annotations = tree! {};
             annotations.set(MIGRATED, plugins);

@@ -3,7 +3,7 @@
 //! `model` reads Services, EndpointSlices and the Node as plain values. `plan` decides what happens to packets, as a pure
 //! function. A `backend` (nftables, iptables or userspace) applies the difference to the kernel in one transaction.
 //! `proxier` holds the state of one proxy, `serve` has its health and metrics, and `runner` connects it to the API.
-//! Nothing here knows the API server, the kubelet or the container runtime.
+//! Nothing here depends on the API server, the kubelet or the container runtime.
 
 #![warn(unreachable_pub)]
 

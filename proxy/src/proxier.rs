@@ -17,7 +17,7 @@ use crate::model::{Family, NodeInfo, PortName, Protocol, Service, ServiceKey, Sl
 use crate::plan::{NodeRules, PortPlan, Traffic, local_traffic, node_port_addresses, plan_port};
 use state::State;
 
-/// What a sync has done.
+/// The result of a sync.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Whether everything was replaced.
@@ -26,6 +26,8 @@ pub struct Report {
     pub ports: usize,
     /// Tracked connections that were deleted.
     pub connections: usize,
+    /// Whether an endpoint that got new traffic before does not get any more.
+    pub endpoint_left: bool,
 }
 
 /// The health of a Service's local endpoints, for load balancers.
@@ -56,7 +58,7 @@ impl Proxier {
     pub fn new(config: Configuration, backend: Box<dyn Backend>, families: Vec<Family>) -> Proxier {
         let node = NodeInfo { name: config.node_name.as_str().into(), eligible: true, ..NodeInfo::default() };
         Proxier {
-            state: State::new(&config.node_name),
+            state: State::default(),
             config,
             backend,
             families,
@@ -84,13 +86,23 @@ impl Proxier {
 
     /// A Service was added or changed, or deleted if there is none. Returns whether a sync is needed.
     pub fn set_service(&mut self, key: &ServiceKey, service: Option<&Tree>) -> bool {
-        self.state.set_service(key, service.and_then(Service::read))
+        self.put_service(key, service.and_then(Service::read))
+    }
+
+    /// The same with a Service that was read already.
+    pub fn put_service(&mut self, key: &ServiceKey, service: Option<Service>) -> bool {
+        self.state.set_service(key, service)
     }
 
     /// An EndpointSlice was added or changed, or deleted if there is none. Returns whether a sync is needed.
     pub fn set_slice(&mut self, key: &ServiceKey, slice: Option<&Tree>) -> bool {
         let node = self.config.node_name.clone();
-        self.state.set_slice(key, slice.and_then(|slice| Slice::read(slice, &node)))
+        self.put_slice(key, slice.and_then(|slice| Slice::read(slice, &node)))
+    }
+
+    /// The same with a slice that was read already.
+    pub fn put_slice(&mut self, key: &ServiceKey, slice: Option<Slice>) -> bool {
+        self.state.set_slice(key, slice)
     }
 
     /// The Node was added or changed. Returns whether a sync is needed.
@@ -161,7 +173,8 @@ impl Proxier {
         }
         self.needs_replacement = false;
         let connections = self.delete_connections(&changed);
-        Ok(Report { full, ports: changed.len(), connections })
+        let endpoint_left = self.state.take_endpoint_left();
+        Ok(Report { full, ports: changed.len(), connections, endpoint_left })
     }
 
     /// Deletes all rules.
@@ -220,8 +233,11 @@ impl Proxier {
         full: bool,
     ) -> Vec<(PortName, Option<PortPlan>, Option<PortPlan>)> {
         let mut changed = Vec::new();
-        let gone = self.plans.keys().filter(|name| full && !desired.contains_key(&name.service));
-        changed.extend(gone.map(|name| (name.clone(), self.plans.get(name).cloned(), None)));
+        // All plans are looked at only in a full sync: an update costs as much as what has changed.
+        if full {
+            let gone = self.plans.iter().filter(|(name, _)| !desired.contains_key(&name.service));
+            changed.extend(gone.map(|(name, plan)| (name.clone(), Some(plan.clone()), None)));
+        }
         for (service, mut plans) in desired {
             for (name, old) in self.applied(&service) {
                 let new = plans.remove(name);

@@ -96,6 +96,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
             cache_dir: arguments.cni_cache_dir,
             builtin: !arguments.cni_external_only,
             names: Default::default(),
+            cluster: Default::default(),
         },
         streaming_address: arguments.streaming_address,
     };

@@ -1,6 +1,6 @@
 //! The container runtime: images, sandboxes, containers and the CRI service over them.
 //!
-//! It knows nothing of Kubernetes objects: a kubelet speaks CRI to it, in process or over a socket.
+//! The crate is independent of Kubernetes objects: a kubelet calls it through CRI, in process or over a socket.
 
 #![warn(unreachable_pub)]
 

@@ -10,7 +10,7 @@ use crate::capabilities;
 use crate::error::{Result, refused};
 use crate::spec::{ContainerSpec, DeviceRule, MountSpec, PidMode, Propagation, Source};
 
-/// What the shim knows about the container when it runs the OCI runtime.
+/// The context of a container when the shim runs the OCI runtime.
 pub(crate) struct ContainerContext<'a> {
     /// Contains `rootfs`, and a directory for each prepared mount.
     pub bundle: &'a Path,

@@ -148,8 +148,7 @@ impl Drop for ZygoteProcess {
 /// Opens this program's file through a detached read-only mount, which no other process can reach.
 fn open_sealed_exe() -> Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let mount = open_tree(CWD, "/proc/self/exe", flags)
-        .at("opening this program's file (pods need root; tiphys up --disable-agent runs without)")?;
+    let mount = open_tree(CWD, "/proc/self/exe", flags).at("opening this program's file (pods need root)")?;
     let readonly = Attributes { set: libc::MOUNT_ATTR_RDONLY, ..Attributes::default() };
     sys::mount_setattr(mount.as_fd(), &readonly).at("making this program's file read-only")?;
     let path = format!("/proc/self/fd/{}", mount.as_raw_fd());

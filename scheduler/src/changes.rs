@@ -11,10 +11,10 @@ use tokio::sync::watch;
 pub struct Changes(Mutex<BTreeMap<String, watch::Sender<()>>>);
 
 /// Receives the changes of one object from its creation on.
-pub struct Interest {
+pub struct ChangeSubscription {
     changes: Arc<Changes>,
     key: String,
-    heard: watch::Receiver<()>,
+    receiver: watch::Receiver<()>,
 }
 
 impl Changes {
@@ -30,20 +30,20 @@ impl Changes {
     }
 
     /// The changes of one key from now on.
-    pub fn of(self: &Arc<Changes>, key: &str) -> Interest {
-        let heard = self.all().entry(key.to_string()).or_default().subscribe();
-        Interest { changes: self.clone(), key: key.to_string(), heard }
+    pub fn of(self: &Arc<Changes>, key: &str) -> ChangeSubscription {
+        let receiver = self.all().entry(key.to_string()).or_default().subscribe();
+        ChangeSubscription { changes: self.clone(), key: key.to_string(), receiver }
     }
 }
 
-impl Interest {
+impl ChangeSubscription {
     /// Waits for the next change since the last call.
     pub async fn changed(&mut self) {
-        let _ = self.heard.changed().await;
+        let _ = self.receiver.changed().await;
     }
 }
 
-impl Drop for Interest {
+impl Drop for ChangeSubscription {
     fn drop(&mut self) {
         let mut all = self.changes.all();
         // This receiver is still counted.

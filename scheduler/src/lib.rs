@@ -7,6 +7,7 @@ mod changes;
 pub mod config;
 mod core;
 pub mod cycle;
+mod explain;
 pub mod extender;
 pub mod framework;
 mod metrics;
@@ -20,10 +21,9 @@ pub mod snapshot;
 mod specs;
 #[cfg(test)]
 mod testing;
-mod why;
 
 pub use metrics::{Gauges, Metrics};
-pub use shell::{Environment, Explainer, Running, StartError, WhatIfError, stand_by, start};
+pub use shell::{Environment, Explainer, SchedulerHandle, StartError, WhatIfError, start, start_standby};
 
 /// The profile of the default scheduler, with all plugins.
 pub fn default_profile() -> framework::Profile {

@@ -19,19 +19,35 @@ pub struct Metrics(Arc<Inner>);
 
 struct Inner {
     registry: Registry,
-    attempts: IntCounterVec,
-    attempt_duration: HistogramVec,
+    attempts: AttemptMetrics,
+    queue: QueueMetrics,
+    preemption: PreemptionMetrics,
+    plugins: PluginMetrics,
+}
+
+struct AttemptMetrics {
+    total: IntCounterVec,
+    duration: HistogramVec,
     algorithm_duration: Histogram,
     pod_attempts: Histogram,
     sli_duration: HistogramVec,
-    points: HistogramVec,
+}
+
+struct QueueMetrics {
     pending: IntGaugeVec,
     incoming: IntCounterVec,
-    preemption_attempts: IntCounter,
-    preemption_victims: Histogram,
     cache: IntGaugeVec,
     unschedulable: IntGaugeVec,
-    plugins: HistogramVec,
+}
+
+struct PreemptionMetrics {
+    attempts: IntCounter,
+    victims: Histogram,
+}
+
+struct PluginMetrics {
+    points: HistogramVec,
+    executions: HistogramVec,
     evaluations: IntCounterVec,
     permit_wait: HistogramVec,
 }
@@ -70,16 +86,21 @@ impl Attempt {
 impl Default for Metrics {
     fn default() -> Metrics {
         let registry = Registry::new();
-        let buckets =
-            |start: f64, factor: f64, count: usize| exponential_buckets(start, factor, count).unwrap_or_default();
-        let options = |name: &str, help: &str, buckets: Vec<f64>| {
-            HistogramOpts::new(format!("scheduler_{name}"), help).buckets(buckets)
-        };
-        let named = |name: &str, help: &str| Opts::new(format!("scheduler_{name}"), help);
-        let (millis, micros) = (buckets(0.001, 2.0, 15), buckets(0.0001, 2.0, 12));
-        let permit_buckets = millis.clone();
         let inner = Inner {
-            attempts: register(
+            attempts: AttemptMetrics::new(&registry),
+            queue: QueueMetrics::new(&registry),
+            preemption: PreemptionMetrics::new(&registry),
+            plugins: PluginMetrics::new(&registry),
+            registry,
+        };
+        Metrics(Arc::new(inner))
+    }
+}
+
+impl AttemptMetrics {
+    fn new(registry: &Registry) -> AttemptMetrics {
+        AttemptMetrics {
+            total: register(
                 IntCounterVec::new(
                     named(
                         "schedule_attempts_total",
@@ -87,26 +108,26 @@ impl Default for Metrics {
                     ),
                     &["profile", "result"],
                 ),
-                &registry,
+                registry,
             ),
-            attempt_duration: register(
+            duration: register(
                 HistogramVec::new(
                     options(
                         "scheduling_attempt_duration_seconds",
                         "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
-                        millis.clone(),
+                        millis(),
                     ),
                     &["profile", "result"],
                 ),
-                &registry,
+                registry,
             ),
             algorithm_duration: register(
                 Histogram::with_opts(options(
                     "scheduling_algorithm_duration_seconds",
                     "Scheduling algorithm latency in seconds",
-                    millis,
+                    millis(),
                 )),
-                &registry,
+                registry,
             ),
             pod_attempts: register(
                 Histogram::with_opts(options(
@@ -114,7 +135,7 @@ impl Default for Metrics {
                     "Number of attempts to successfully schedule a pod.",
                     buckets(1.0, 2.0, 5),
                 )),
-                &registry,
+                registry,
             ),
             sli_duration: register(
                 HistogramVec::new(
@@ -125,19 +146,15 @@ impl Default for Metrics {
                     ),
                     &["attempts"],
                 ),
-                &registry,
+                registry,
             ),
-            points: register(
-                HistogramVec::new(
-                    options(
-                        "framework_extension_point_duration_seconds",
-                        "Latency for running all plugins of a specific extension point.",
-                        micros,
-                    ),
-                    &["extension_point", "status", "profile"],
-                ),
-                &registry,
-            ),
+        }
+    }
+}
+
+impl QueueMetrics {
+    fn new(registry: &Registry) -> QueueMetrics {
+        QueueMetrics {
             pending: register(
                 IntGaugeVec::new(
                     named(
@@ -146,7 +163,7 @@ impl Default for Metrics {
                     ),
                     &["queue"],
                 ),
-                &registry,
+                registry,
             ),
             incoming: register(
                 IntCounterVec::new(
@@ -156,29 +173,14 @@ impl Default for Metrics {
                     ),
                     &["queue", "event"],
                 ),
-                &registry,
-            ),
-            preemption_attempts: register(
-                IntCounter::with_opts(named(
-                    "preemption_attempts_total",
-                    "Total preemption attempts in the cluster till now",
-                )),
-                &registry,
-            ),
-            preemption_victims: register(
-                Histogram::with_opts(options(
-                    "preemption_victims",
-                    "Number of selected preemption victims for preemption initiated by a single pod",
-                    buckets(1.0, 2.0, 7),
-                )),
-                &registry,
+                registry,
             ),
             cache: register(
                 IntGaugeVec::new(
                     named("cache_size", "Number of nodes, pods, and assumed (bound) pods in the scheduler cache."),
                     &["type"],
                 ),
-                &registry,
+                registry,
             ),
             unschedulable: register(
                 IntGaugeVec::new(
@@ -188,9 +190,49 @@ impl Default for Metrics {
                     ),
                     &["plugin", "profile"],
                 ),
-                &registry,
+                registry,
             ),
-            plugins: register(
+        }
+    }
+}
+
+impl PreemptionMetrics {
+    fn new(registry: &Registry) -> PreemptionMetrics {
+        PreemptionMetrics {
+            attempts: register(
+                IntCounter::with_opts(named(
+                    "preemption_attempts_total",
+                    "Total preemption attempts in the cluster till now",
+                )),
+                registry,
+            ),
+            victims: register(
+                Histogram::with_opts(options(
+                    "preemption_victims",
+                    "Number of selected preemption victims for preemption initiated by a single pod",
+                    buckets(1.0, 2.0, 7),
+                )),
+                registry,
+            ),
+        }
+    }
+}
+
+impl PluginMetrics {
+    fn new(registry: &Registry) -> PluginMetrics {
+        PluginMetrics {
+            points: register(
+                HistogramVec::new(
+                    options(
+                        "framework_extension_point_duration_seconds",
+                        "Latency for running all plugins of a specific extension point.",
+                        buckets(0.0001, 2.0, 12),
+                    ),
+                    &["extension_point", "status", "profile"],
+                ),
+                registry,
+            ),
+            executions: register(
                 HistogramVec::new(
                     options(
                         "plugin_execution_duration_seconds",
@@ -199,7 +241,7 @@ impl Default for Metrics {
                     ),
                     &["plugin", "extension_point", "status"],
                 ),
-                &registry,
+                registry,
             ),
             evaluations: register(
                 IntCounterVec::new(
@@ -209,65 +251,79 @@ impl Default for Metrics {
                     ),
                     &["plugin", "extension_point", "profile"],
                 ),
-                &registry,
+                registry,
             ),
             permit_wait: register(
                 HistogramVec::new(
-                    options("permit_wait_duration_seconds", "Duration of waiting on permit.", permit_buckets),
+                    options("permit_wait_duration_seconds", "Duration of waiting on permit.", millis()),
                     &["result"],
                 ),
-                &registry,
+                registry,
             ),
-            registry,
-        };
-        Metrics(Arc::new(inner))
+        }
     }
+}
+
+fn buckets(start: f64, factor: f64, count: usize) -> Vec<f64> {
+    exponential_buckets(start, factor, count).unwrap_or_default()
+}
+
+fn millis() -> Vec<f64> {
+    buckets(0.001, 2.0, 15)
+}
+
+fn options(name: &str, help: &str, buckets: Vec<f64>) -> HistogramOpts {
+    HistogramOpts::new(format!("scheduler_{name}"), help).buckets(buckets)
+}
+
+fn named(name: &str, help: &str) -> Opts {
+    Opts::new(format!("scheduler_{name}"), help)
 }
 
 impl Metrics {
     /// Counts an attempt and its duration.
     pub fn attempt(&self, profile: &str, attempt: Attempt, took: Duration) {
         let labels = [profile, attempt.label()];
-        self.0.attempts.with_label_values(&labels).inc();
-        self.0.attempt_duration.with_label_values(&labels).observe(took.as_secs_f64());
+        self.0.attempts.total.with_label_values(&labels).inc();
+        self.0.attempts.duration.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
     pub(crate) fn algorithm_done(&self, took: Duration) {
-        self.0.algorithm_duration.observe(took.as_secs_f64());
+        self.0.attempts.algorithm_duration.observe(took.as_secs_f64());
     }
 
     /// Records the duration of an extension point.
     pub fn point(&self, point: Point, profile: &str, is_well: bool, took: Duration) {
         let (point, status) = (format!("{point:?}"), if is_well { "Success" } else { "Error" });
-        self.0.points.with_label_values(&[point.as_str(), status, profile]).observe(took.as_secs_f64());
+        self.0.plugins.points.with_label_values(&[point.as_str(), status, profile]).observe(took.as_secs_f64());
     }
 
     /// Records the duration of a plugin at an extension point.
     pub fn plugin(&self, plugin: &str, point: Point, is_well: bool, took: Duration) {
         let (point, status) = (format!("{point:?}"), if is_well { "Success" } else { "Unschedulable" });
-        self.0.plugins.with_label_values(&[plugin, point.as_str(), status]).observe(took.as_secs_f64());
+        self.0.plugins.executions.with_label_values(&[plugin, point.as_str(), status]).observe(took.as_secs_f64());
     }
 
     /// Records how long a pod waited for permission.
     pub fn permitted(&self, is_allowed: bool, waited: Duration) {
         let result = if is_allowed { "Success" } else { "Unschedulable" };
-        self.0.permit_wait.with_label_values(&[result]).observe(waited.as_secs_f64());
+        self.0.plugins.permit_wait.with_label_values(&[result]).observe(waited.as_secs_f64());
     }
 
     /// Records the attempts and the time until a pod was bound.
     pub fn bound(&self, attempts: u32, waited: Duration) {
-        self.0.pod_attempts.observe(attempts.into());
+        self.0.attempts.pod_attempts.observe(attempts.into());
         let attempts = if attempts > 15 { "16+".to_string() } else { attempts.to_string() };
-        self.0.sli_duration.with_label_values(&[attempts.as_str()]).observe(waited.as_secs_f64());
+        self.0.attempts.sli_duration.with_label_values(&[attempts.as_str()]).observe(waited.as_secs_f64());
     }
 
     pub(crate) fn pod_queued(&self, queue: &str, event: &str) {
-        self.0.incoming.with_label_values(&[queue, event]).inc();
+        self.0.queue.incoming.with_label_values(&[queue, event]).inc();
     }
 
     pub(crate) fn preempted(&self, victims: usize) {
-        self.0.preemption_attempts.inc();
-        self.0.preemption_victims.observe(victims as f64);
+        self.0.preemption.attempts.inc();
+        self.0.preemption.victims.observe(victims as f64);
     }
 
     /// Encodes all metrics.
@@ -280,19 +336,19 @@ impl Metrics {
             ("unschedulable", queue.parked),
             ("gated", queue.gated),
         ];
-        queues.iter().for_each(|(queue, count)| self.0.pending.with_label_values(&[*queue]).set(number(*count)));
+        queues.iter().for_each(|(queue, count)| self.0.queue.pending.with_label_values(&[*queue]).set(number(*count)));
         let sizes = [("nodes", gauges.nodes), ("pods", gauges.pods), ("assumed_pods", gauges.assumed)];
-        sizes.iter().for_each(|(kind, count)| self.0.cache.with_label_values(&[*kind]).set(number(*count)));
+        sizes.iter().for_each(|(kind, count)| self.0.queue.cache.with_label_values(&[*kind]).set(number(*count)));
         // A plugin that no longer rejects any pod is removed.
-        self.0.unschedulable.reset();
+        self.0.queue.unschedulable.reset();
         for ((profile, plugin), count) in &gauges.refused {
-            self.0.unschedulable.with_label_values(&[*plugin, profile.as_str()]).set(number(*count));
+            self.0.queue.unschedulable.with_label_values(&[*plugin, profile.as_str()]).set(number(*count));
         }
         // Counted by the scheduling cycle without a lock.
-        self.0.evaluations.reset();
+        self.0.plugins.evaluations.reset();
         for (profile, plugin, point, count) in &gauges.evaluations {
             let point = format!("{point:?}");
-            self.0.evaluations.with_label_values(&[*plugin, point.as_str(), profile.as_str()]).inc_by(*count);
+            self.0.plugins.evaluations.with_label_values(&[*plugin, point.as_str(), profile.as_str()]).inc_by(*count);
         }
         client::metrics::render(&self.0.registry)
     }

@@ -16,7 +16,7 @@ pub(crate) struct Specs {
 }
 
 impl Specs {
-    pub(crate) fn share(&mut self, mut pod: Pod) -> Arc<Pod> {
+    pub(crate) fn intern(&mut self, mut pod: Pod) -> Arc<Pod> {
         if let Some(known) = self.known.get(&pod.spec) {
             pod.spec = known.clone();
             return Arc::new(pod);
@@ -39,9 +39,9 @@ mod tests {
     fn interns_equal_specs_and_drops_unused_ones() {
         let mut specs = Specs::default();
         let read = |cpu: &str| Pod::read(&pod("p").cpu(cpu).0);
-        let (one, same, other) = (specs.share(read("1")), specs.share(read("1")), specs.share(read("2")));
+        let (one, same, other) = (specs.intern(read("1")), specs.intern(read("1")), specs.intern(read("2")));
         assert!(Arc::ptr_eq(&one.spec, &same.spec) && !Arc::ptr_eq(&one.spec, &other.spec));
-        (0..5 * FEW).for_each(|number| drop(specs.share(read(&format!("{}m", number + 1)))));
+        (0..5 * FEW).for_each(|number| drop(specs.intern(read(&format!("{}m", number + 1)))));
         assert!(specs.known.len() <= 2 * FEW, "{}", specs.known.len());
         assert!(specs.known.contains(&one.spec));
     }

@@ -11,10 +11,10 @@ use podmodel::{Node, Pod};
 
 /// A pod or node under construction.
 #[derive(Debug, Clone)]
-pub(crate) struct Written(pub Tree);
+pub(crate) struct ObjectBuilder(pub Tree);
 
-pub(crate) fn pod(name: &str) -> Written {
-    Written(tree! {
+pub(crate) fn pod(name: &str) -> ObjectBuilder {
+    ObjectBuilder(tree! {
         "metadata" => tree! { "name" => name, "namespace" => "default", "uid" => name },
         "spec" => tree! {
             "schedulerName" => "default-scheduler",
@@ -24,16 +24,16 @@ pub(crate) fn pod(name: &str) -> Written {
     })
 }
 
-/// A node with room for a hundred pods and little else.
-pub(crate) fn node(name: &str) -> Written {
+/// A node for a hundred pods, with 4 CPUs and 8 GiB of memory.
+pub(crate) fn node(name: &str) -> ObjectBuilder {
     let labels = tree! { "kubernetes.io/hostname" => name };
     let made = tree! { "metadata" => tree! { "name" => name, "uid" => name, "labels" => labels } };
-    Written(made).allocatable("4", "8Gi", "100")
+    ObjectBuilder(made).allocatable("4", "8Gi", "100")
 }
 
-impl Written {
+impl ObjectBuilder {
     /// Sets the value at a path.
-    pub(crate) fn with(mut self, path: &str, value: impl Into<Tree>) -> Written {
+    pub(crate) fn with(mut self, path: &str, value: impl Into<Tree>) -> ObjectBuilder {
         match path.rsplit_once('.') {
             Some((parent, field)) => self.0.child(parent).set(field, value),
             None => self.0.set(path, value),
@@ -42,44 +42,44 @@ impl Written {
     }
 
     /// Sets the JSON value at a path.
-    pub(crate) fn json(self, path: &str, text: &str) -> Written {
+    pub(crate) fn json(self, path: &str, text: &str) -> ObjectBuilder {
         self.with(path, api::json::decode(text.as_bytes()).expect("JSON"))
     }
 
-    pub(crate) fn label(mut self, key: &str, value: &str) -> Written {
+    pub(crate) fn label(mut self, key: &str, value: &str) -> ObjectBuilder {
         self.0.child("metadata.labels").set(key, value);
         self
     }
 
-    pub(crate) fn allocatable(self, cpu: &str, memory: &str, pods: &str) -> Written {
+    pub(crate) fn allocatable(self, cpu: &str, memory: &str, pods: &str) -> ObjectBuilder {
         self.with("status.allocatable", tree! { "cpu" => cpu, "memory" => memory, "pods" => pods })
     }
 
-    pub(crate) fn offer(mut self, resource: &str, amount: &str) -> Written {
+    pub(crate) fn with_allocatable(mut self, resource: &str, amount: &str) -> ObjectBuilder {
         self.0.child("status.allocatable").set(resource, amount);
         self
     }
 
-    pub(crate) fn requests(mut self, requests: Tree) -> Written {
+    pub(crate) fn requests(mut self, requests: Tree) -> ObjectBuilder {
         self.0.list_mut("spec.containers")[0].child("resources").set("requests", requests);
         self
     }
 
-    pub(crate) fn cpu(self, cpu: &str) -> Written {
+    pub(crate) fn cpu(self, cpu: &str) -> ObjectBuilder {
         self.requests(tree! { "cpu" => cpu })
     }
 
-    pub(crate) fn host_port(mut self, port: i64) -> Written {
+    pub(crate) fn host_port(mut self, port: i64) -> ObjectBuilder {
         let ports = api::list![tree! { "hostPort" => port, "containerPort" => port }];
         self.0.list_mut("spec.containers")[0].set("ports", ports);
         self
     }
 
-    pub(crate) fn priority(self, priority: i64) -> Written {
+    pub(crate) fn priority(self, priority: i64) -> ObjectBuilder {
         self.with("spec.priority", priority)
     }
 
-    pub(crate) fn on(self, node: &str) -> Written {
+    pub(crate) fn on(self, node: &str) -> ObjectBuilder {
         self.with("spec.nodeName", node)
     }
 
@@ -94,16 +94,16 @@ impl Written {
 
 /// Fixed objects of a test.
 #[derive(Default, Clone)]
-pub(crate) struct Fixed(pub BTreeMap<(Kind, String), Arc<Tree>>);
+pub(crate) struct FixedObjects(pub BTreeMap<(Kind, String), Arc<Tree>>);
 
-impl Fixed {
+impl FixedObjects {
     pub(crate) fn put(&mut self, kind: Kind, object: Tree) {
         let key = client::key_of(&object).to_string();
         self.0.insert((kind, key), Arc::new(object));
     }
 }
 
-impl Objects for Fixed {
+impl Objects for FixedObjects {
     fn get(&self, kind: Kind, key: &str) -> Option<Arc<Tree>> {
         self.0.get(&(kind, key.to_string())).cloned()
     }
@@ -119,43 +119,43 @@ impl Objects for Fixed {
 }
 
 /// A snapshot, and the results of single plugins in it.
-pub(crate) struct World {
+pub(crate) struct TestCluster {
     pub snapshot: Snapshot,
 }
 
-impl World {
-    pub(crate) fn new() -> World {
-        World::with(Fixed::default())
+impl TestCluster {
+    pub(crate) fn new() -> TestCluster {
+        TestCluster::with(FixedObjects::default())
     }
 
-    pub(crate) fn with(objects: Fixed) -> World {
-        World { snapshot: Snapshot::new(Arc::new(objects)) }
+    pub(crate) fn with(objects: FixedObjects) -> TestCluster {
+        TestCluster { snapshot: Snapshot::new(Arc::new(objects)) }
     }
 
-    pub(crate) fn node(&mut self, node: Written) {
+    pub(crate) fn node(&mut self, node: ObjectBuilder) {
         self.snapshot.put_node(node.node());
     }
 
-    pub(crate) fn placed(&mut self, pod: Written) {
+    pub(crate) fn placed(&mut self, pod: ObjectBuilder) {
         self.snapshot.put_pod(pod.pod());
     }
 
     /// The filter result of a single plugin.
-    pub(crate) fn filter(&mut self, plugin: &dyn Plugin, pod: Written, node: &str) -> Verdict {
+    pub(crate) fn filter(&mut self, plugin: &dyn Plugin, pod: ObjectBuilder, node: &str) -> Verdict {
         let pod = pod.pod();
         self.snapshot.update_order();
         plugin.prepare(&mut self.snapshot, &pod);
         let cycle = Cycle { snapshot: &self.snapshot, pod: &pod };
         let slot = match plugin.pre_filter(cycle) {
             PreFilter::Skip => return Ok(()),
-            PreFilter::Refuse(refusal) => return Err(refusal),
+            PreFilter::Refuse(rejection) => return Err(rejection),
             PreFilter::Check(slot) | PreFilter::Only(_, slot) => slot,
         };
         plugin.filter(cycle, &slot, self.snapshot.find(node).expect("the node is there"))
     }
 
     /// The score of a single plugin, before normalization.
-    pub(crate) fn score(&mut self, plugin: &dyn Plugin, pod: Written, node: &str) -> i64 {
+    pub(crate) fn score(&mut self, plugin: &dyn Plugin, pod: ObjectBuilder, node: &str) -> i64 {
         let pod = pod.pod();
         self.snapshot.update_order();
         plugin.prepare(&mut self.snapshot, &pod);

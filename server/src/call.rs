@@ -1,5 +1,4 @@
-//! One request on its way through the filters, and the response it gets. A function takes the part of a `Call` that it
-//! uses.
+//! One request in the filter chain, and its response. A function accepts only the part of a `Call` that it uses.
 
 mod audit_record;
 mod content;
@@ -14,34 +13,34 @@ use api::status::Status;
 use bytes::Bytes;
 use http::{Method, Request, Version, header};
 use kinds::User;
-use stdx::sources::Seat;
+use stdx::sources::ConnectionPermit;
 use tokio::sync::Notify;
 
-use crate::fairness::{Flow, Held};
-use crate::metrics::Running;
+use crate::fairness::{ConcurrencyGuard, Flow};
+use crate::metrics::RequestGauge;
+use crate::request::cpu_permits::CpuPermits;
 use crate::request::head::RequestHead;
 use crate::request::negotiate::Media;
-use crate::request::received::Received;
-use crate::request::turns::Turns;
-use crate::request::watched::Watched;
+use crate::request::request_body::RequestBody;
+use crate::request::watch_flag::WatchFlag;
 use crate::tls::client::ClientChain;
 
 pub(crate) use audit_record::AuditRecord;
 pub(crate) use content::Content;
-pub(crate) use response::{Answer, answer, text};
-pub(crate) use response::{json_answer, status_answer, warning_header};
+pub(crate) use response::{HttpResponse, build_response, text};
+pub(crate) use response::{json_response, status_response, warning_header};
 
-/// What is known of the connection; shared by its requests.
+/// The client's end of the connection; shared by its requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     pub address: SocketAddr,
-    /// The client's certificate chain, judged by each request.
+    /// The client's certificate chain; each request verifies it.
     pub certificates: Arc<ClientChain>,
-    pub watched: Watched,
-    /// Notified when the client is to open another connection.
+    pub watched: WatchFlag,
+    /// Notified when the client should open another connection.
     pub leave: Arc<Notify>,
     /// Counts against the source until the client is known; None for a request of this process.
-    pub seat: Option<Arc<Seat>>,
+    pub seat: Option<Arc<ConnectionPermit>>,
 }
 
 /// One request in progress.
@@ -53,12 +52,12 @@ pub(crate) struct Call {
     pub audit: AuditRecord,
     pub seats: Seats,
     pub delivery: Delivery,
-    /// How long the call may take; None for one without an end of its own.
+    /// The timeout of the call; None if it has no deadline.
     pub timeout: Option<Duration>,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
     /// Counts the call among those in flight.
-    pub in_flight: Option<Running>,
+    pub in_flight: Option<RequestGauge>,
     pub started: Instant,
 }
 
@@ -69,7 +68,7 @@ pub(crate) struct Caller {
     pub user: Option<Arc<User>>,
     /// The user who impersonates `user`, if any.
     pub impersonator: Option<Arc<User>>,
-    /// The constrained mode that allowed it; empty for none and for the old one.
+    /// The constrained mode that allowed the impersonation; empty for none and for the legacy mode.
     pub impersonation_mode: &'static str,
 }
 
@@ -79,26 +78,26 @@ impl Caller {
         self.user.as_ref().map_or("", |user| &user.name)
     }
 
-    /// The user who really sends the request, if it impersonates another one.
+    /// The authenticated user, if the request impersonates another one.
     pub(crate) fn original_user(&self) -> Option<&User> {
         self.impersonator.as_deref()
     }
 }
 
-/// What priority and fairness has given to a request.
+/// The seats that priority and fairness has assigned to a request.
 #[derive(Default)]
 pub(crate) struct Seats {
     /// The FlowSchema and priority level of the request, named in the headers of its response.
     pub flow: Option<Flow>,
-    /// A watch takes them along until it has begun.
-    pub held: Option<Held>,
-    /// Of a level that this request's flow crowds.
-    pub turns: Option<Turns>,
-    /// Refused for want of a seat, in upstream's own form: how many seconds the client is to stay away.
+    /// The seats of the request. A watch holds them until it has begun.
+    pub held: Option<ConcurrencyGuard>,
+    /// The turns of a level that this request's flow crowds.
+    pub turns: Option<CpuPermits>,
+    /// Rejected because no seat is free: the seconds for Retry-After, in upstream's own format.
     pub too_many: Option<u32>,
 }
 
-/// How an in-process client takes the response.
+/// How an in-process client receives the response.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Delivery {
     /// A watch hands over objects as they are stored.
@@ -117,7 +116,7 @@ pub(crate) struct Origin<'a> {
 }
 
 /// The result of a stage, or a future if it has to wait: most calls need no future at all.
-pub(crate) enum Step<'a> {
+pub(crate) enum StageResult<'a> {
     Done(Result<(), Status>),
     Later(Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>),
 }
@@ -141,12 +140,12 @@ impl Call {
     }
 
     /// Reads a request of HTTP.
-    pub(crate) fn from_request<B: Into<Received>>(mut request: Request<B>, peer: Peer, now: i64) -> Call {
+    pub(crate) fn from_request<B: Into<RequestBody>>(mut request: Request<B>, peer: Peer, now: i64) -> Call {
         let upgrade = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
         let (parts, body) = request.into_parts();
         let raw_query = parts.uri.query().unwrap_or("").to_string();
         let mut call = Call::new(parts.method, parts.uri.path().to_string(), raw_query, peer, now);
-        // A connection of HTTP/2 carries more than its watches.
+        // An HTTP/2 connection carries other requests besides its watches.
         if call.head.info.verb == "watch" && parts.version < Version::HTTP_2 {
             call.peer.watched.set();
         }
@@ -155,7 +154,7 @@ impl Call {
         call
     }
 
-    /// What the write path and admission may read of this request.
+    /// The part of this request that the write path and admission may read.
     pub(crate) fn origin(&self) -> Origin<'_> {
         Origin { head: &self.head, object: self.content.object.as_ref(), audit: &self.audit }
     }

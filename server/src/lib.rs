@@ -1,8 +1,9 @@
-//! The API server: the request path from the socket to the store. It knows no controller, and it alone
-//! talks to the store.
+//! The API server: the request path from the socket to the store. It depends on no controller, and only the API server
+//! accesses the store.
 
 #![warn(unreachable_pub)]
 
+pub mod aggregation;
 pub mod audit;
 pub mod authentication;
 pub mod authorization;

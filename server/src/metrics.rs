@@ -19,13 +19,13 @@ pub struct Metrics {
     watchers: IntGauge,
     tokens: [IntCounter; 3],
     /// Metrics of other components in this process.
-    also: RwLock<Vec<Shown>>,
+    also: RwLock<Vec<RenderFn>>,
 }
 
 /// How a service account's token was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenUse {
-    /// It should have been renewed, and is still accepted.
+    /// The token should have been renewed, and is still accepted.
     Stale,
     Valid,
     /// Out of a secret.
@@ -39,14 +39,14 @@ const TOKENS: [(&str, &str); 3] = [
 ];
 
 /// Metrics as text.
-pub type Shown = Box<dyn Fn() -> String + Send + Sync>;
+pub type RenderFn = Box<dyn Fn() -> String + Send + Sync>;
 
 /// Counts a request while it runs.
-pub struct Running {
+pub struct RequestGauge {
     gauge: prometheus::core::GenericGauge<prometheus::core::AtomicI64>,
 }
 
-impl Drop for Running {
+impl Drop for RequestGauge {
     fn drop(&mut self) {
         self.gauge.dec();
     }
@@ -58,7 +58,7 @@ const BUCKETS: &[f64] = &[
 ];
 
 impl Metrics {
-    /// Metrics in a registry of their own.
+    /// Metrics in their own registry.
     pub fn new() -> Metrics {
         let registry = Registry::new();
         let labels = &["verb", "group", "version", "resource", "subresource", "code"];
@@ -114,16 +114,16 @@ impl Metrics {
     }
 
     /// Counts a request as running until the result is dropped.
-    pub fn begin(&self, info: &RequestInfo) -> Running {
+    pub fn begin(&self, info: &RequestInfo) -> RequestGauge {
         let reads = matches!(info.verb, "get" | "list" | "watch");
         let gauge = if reads { &self.reading } else { &self.mutating };
         gauge.inc();
-        Running { gauge: gauge.clone() }
+        RequestGauge { gauge: gauge.clone() }
     }
 
     /// Counts a request by its code and duration.
     pub fn finish(&self, info: &RequestInfo, code: u16, took: Duration) {
-        // Paths that name nothing known must not make new series.
+        // Unknown paths must not create new series.
         if !info.is_resource || code == 404 {
             return;
         }
@@ -151,7 +151,7 @@ impl Metrics {
     }
 
     /// Shows what a component counts that runs in this process.
-    pub fn show_also(&self, also: Shown) {
+    pub fn show_also(&self, also: RenderFn) {
         self.also.write().push(also);
     }
 }
@@ -176,7 +176,7 @@ fn upper(verb: &'static str) -> &'static str {
     }
 }
 
-/// Names are constants: a bad or a second one is found by the first test that starts a server.
+/// Names are constants: the first test that starts a server finds an invalid or a duplicate one.
 pub fn registered<C: prometheus::core::Collector + Clone + 'static>(
     registry: &Registry,
     collector: prometheus::Result<C>,

@@ -8,6 +8,7 @@ use api::Tree;
 use store::Store;
 use tokio::sync::watch;
 
+use crate::aggregation::{self, Aggregator};
 use crate::audit;
 use crate::authentication::{Authentication, Authenticator};
 use crate::authorization;
@@ -19,18 +20,19 @@ use crate::request::{accept, cors, limits};
 use crate::routes::Routes;
 use crate::storage::cache::Caches;
 use crate::storage::{Storage, encryption};
+use stdx::cidr::IpNet;
 use stdx::clock::SharedClock;
 
 /// The configuration of the server.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub event_ttl: Duration,
-    /// `10.96.0.0/16`, and one of the other family for dual stack.
-    pub service_cidrs: Vec<(IpAddr, u8)>,
+    /// `10.96.0.0/16`, and a range of the other family for dual stack.
+    pub service_cidrs: Vec<IpNet>,
     pub node_ports: std::ops::RangeInclusive<u16>,
     /// The address at which clients reach the server, for the endpoints of the `kubernetes` service.
     pub advertise_address: IpAddr,
-    /// Whether the endpoints of the `kubernetes` service are this server's to write.
+    /// Whether this server writes the endpoints of the `kubernetes` service.
     pub publishes_endpoints: bool,
     pub port: u16,
     pub storage_prefix: String,
@@ -41,7 +43,7 @@ pub struct Config {
     pub cors: cors::Cors,
     /// The Strict-Transport-Security header of responses, if any.
     pub strict_transport_security: Option<http::HeaderValue>,
-    /// Who decides what callers may do, in this order.
+    /// The authorizers, in their order.
     pub authorization: Vec<authorization::config::Setting>,
     /// The enabled admission plugins and their configuration.
     pub admission: Arc<admission::Setup>,
@@ -51,14 +53,15 @@ pub struct Config {
     pub clock: SharedClock,
     /// None if the server has no client certificate for kubelets: any kubelet is then accepted, as upstream does.
     pub kubelets: Option<Arc<kubelets::Kubelets>>,
-    pub accepts: accept::Accepts,
+    pub accepts: accept::ConnectionFilter,
+    pub aggregation: aggregation::Config,
 }
 
 impl Default for Config {
     fn default() -> Config {
         Config {
             event_ttl: Duration::from_secs(3600),
-            service_cidrs: vec![(IpAddr::from([10, 96, 0, 0]), 16)],
+            service_cidrs: IpNet::new(IpAddr::from([10, 96, 0, 0]), 16).into_iter().collect(),
             node_ports: 30000..=32767,
             advertise_address: IpAddr::from([127, 0, 0, 1]),
             publishes_endpoints: true,
@@ -75,7 +78,8 @@ impl Default for Config {
             encryption: None,
             clock: SharedClock::default(),
             kubelets: None,
-            accepts: accept::Accepts::default(),
+            accepts: accept::ConnectionFilter::default(),
+            aggregation: aggregation::Config::default(),
         }
     }
 }
@@ -98,14 +102,14 @@ impl Config {
     }
 }
 
-/// What every request has at hand.
+/// The state that all requests share.
 pub struct Server {
     pub config: Config,
     pub registry: Arc<Registry>,
     pub routes: Routes,
     pub metrics: Arc<Metrics>,
     pub fairness: Arc<Fairness>,
-    /// True once the server drains: watches end, new requests are refused.
+    /// True once the server drains: watches end, new requests are rejected.
     pub closing: watch::Sender<bool>,
 }
 
@@ -144,7 +148,11 @@ impl Server {
             (config.admission.clone(), metrics.registry()),
             closing.clone(),
         ));
-        let routes = Routes::new(registry.clone(), metrics.clone(), fairness.clone(), config.limits.fairness);
+        let proxies = registry.authentication.config.request_header.as_ref();
+        let trusted = proxies.map(|proxies| proxies.names.trusted_headers()).unwrap_or_default();
+        let aggregator = Aggregator::new(config.aggregation.clone(), registry.storage.clone(), trusted);
+        let fair = (fairness.clone(), config.limits.fairness);
+        let routes = Routes::new(registry.clone(), aggregator, metrics.clone(), fair);
         Server { config, registry, routes, metrics, fairness, closing }
     }
 
@@ -179,6 +187,6 @@ impl Server {
 /// Wakes all watchers once the server closes.
 async fn end_watches(mut closing: watch::Receiver<bool>, caches: Arc<Caches>) {
     if closing.wait_for(|closing| *closing).await.is_ok() {
-        caches.all().for_each(|(_, cache)| cache.wake_all());
+        caches.wake_all();
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::Tree;
 use kinds::User;
-use store::Expect;
+use store::Precondition;
 
 use crate::call::{Call, Peer};
 use crate::registry::Registry;
@@ -44,15 +44,15 @@ pub(crate) fn scope<'a>(registry: &'a Registry, resource: &'a Resource, user: &'
     }
 }
 
-/// Stores an object as it is, whatever the path of a write would say to it.
+/// Stores an object unchanged, without the write path.
 pub(crate) async fn put(registry: &Registry, group: &str, version: &str, plural: &str, object: Tree) {
     let resource = registry.storage.resources.find(group, version, plural).expect("a resource");
     let user = User::default();
-    let write = scope(registry, resource, &user).put(object.str("metadata.name"), &object, Expect::Absent);
+    let write = scope(registry, &resource, &user).put(object.str("metadata.name"), &object, Precondition::Absent);
     registry.storage.store.commit(vec![write]).await.expect("a commit");
 }
 
-/// A call of a user as the chain would have it behind authentication.
+/// A call of a user, as it is after authentication.
 pub(crate) fn call(method: http::Method, path: &str, user: &str) -> Call {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let peer = Peer {

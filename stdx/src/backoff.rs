@@ -29,7 +29,7 @@ impl Backoff {
     }
 }
 
-/// The pause after this many failures in a row, of which the first has the pause `first`.
+/// The pause after this many failures in a row; the first failure has the pause `first`.
 pub fn pause_after(failures: u32, first: Duration, longest: Duration) -> Duration {
     let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     first.saturating_mul(factor).min(longest)

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// The longest pause that a timer is given; [`timer_pause`] says why.
+/// The longest pause of a timer; see [`timer_pause`] for the reason.
 const LONGEST_TIMER_PAUSE: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// A pause that can be added to an instant. Pauses come from objects and requests, up to `i64::MAX` seconds, and

@@ -1,5 +1,5 @@
-//! Prometheus' text, a family at a time, for samples that are computed at each scrape. What a process counts itself is
-//! in the registry of the crate `prometheus`, which knows neither the time of a sample nor samples that come and go.
+//! Prometheus' text, a family at a time, for samples that are computed at each scrape. Counters of a process are in the
+//! registry of the crate `prometheus`, which supports neither the time of a sample nor samples that come and go.
 
 use std::fmt::Write;
 

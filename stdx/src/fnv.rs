@@ -1,6 +1,6 @@
 //! The Fowler–Noll–Vo hashes, in the widths and variants that file formats and names depend on.
 //!
-//! They tell values apart and are stable across processes and versions; they are no protection against an attacker.
+//! The hashes distinguish values and are stable across processes and versions; they do not protect against an attacker.
 
 const OFFSET_32: u32 = 0x811c_9dc5;
 const PRIME_32: u32 = 0x0100_0193;

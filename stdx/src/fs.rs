@@ -1,4 +1,4 @@
-//! Replacing a file as a whole: a reader, or a process that starts after a crash, sees the old content or the new one.
+//! Replaces a file as a whole: a reader, or a process that starts after a crash, gets the old content or the new one.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// What has to be on the disk before the file gets its name.
+/// The data that has to be on the disk before the file gets its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// Nothing: a loss of power may leave an empty file, which the owner writes again.
@@ -19,20 +19,20 @@ pub enum Durability {
 
 /// Permissions and durability of a file that is replaced.
 #[derive(Debug, Clone, Copy)]
-pub struct Replace {
+pub struct ReplaceOptions {
     /// The file's mode; by the process's umask if there is none.
     pub mode: Option<u32>,
-    /// What is synced.
+    /// The data to sync.
     pub durability: Durability,
 }
 
-impl Replace {
+impl ReplaceOptions {
     /// A file that only its owner can read, and that is not synced.
-    pub const PRIVATE: Replace = Replace { mode: Some(0o600), durability: Durability::Cached };
+    pub const PRIVATE: ReplaceOptions = ReplaceOptions { mode: Some(0o600), durability: Durability::Cached };
 
     /// The same with another durability.
-    pub const fn durable(self, durability: Durability) -> Replace {
-        Replace { durability, ..self }
+    pub const fn durable(self, durability: Durability) -> ReplaceOptions {
+        ReplaceOptions { durability, ..self }
     }
 
     /// Writes a hidden file beside `path` and renames it.
@@ -96,24 +96,24 @@ mod tests {
         let path = dir.path().join("state");
         for durability in [Durability::Cached, Durability::Data, Durability::All] {
             std::fs::write(&path, "a much longer content").expect("a file");
-            Replace::PRIVATE.durable(durability).write(&path, b"new").expect("written");
+            ReplaceOptions::PRIVATE.durable(durability).write(&path, b"new").expect("written");
             assert_eq!(std::fs::read(&path).expect("a file"), b"new");
             assert_eq!(mode(&path), 0o600);
         }
         let left = hidden(&path).expect("a name");
         std::fs::write(&left, "left by a crash").expect("a file");
         std::fs::set_permissions(&left, Permissions::from_mode(0o644)).expect("a mode");
-        Replace::PRIVATE.write(&path, b"x").expect("written");
+        ReplaceOptions::PRIVATE.write(&path, b"x").expect("written");
         assert_eq!((mode(&path), left.exists()), (0o600, false));
     }
 
     #[test]
-    fn follows_no_link_in_the_way() {
+    fn does_not_follow_symbolic_links() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, other) = (dir.path().join("state"), dir.path().join("other"));
         std::fs::write(&other, "kept").expect("a file");
         std::os::unix::fs::symlink(&other, hidden(&path).expect("a name")).expect("a link");
-        Replace::PRIVATE.write(&path, b"new").expect("written");
+        ReplaceOptions::PRIVATE.write(&path, b"new").expect("written");
         assert_eq!(std::fs::read(&other).expect("a file"), b"kept");
         assert!(!path.is_symlink());
         assert_eq!(std::fs::read(&path).expect("a file"), b"new");
@@ -124,8 +124,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("state");
         std::fs::create_dir(&path).expect("a directory in the way");
-        Replace::PRIVATE.write(&path, b"new").expect_err("a directory is not replaced");
+        ReplaceOptions::PRIVATE.write(&path, b"new").expect_err("a directory is not replaced");
         assert_eq!(std::fs::read_dir(dir.path()).expect("entries").count(), 1);
-        Replace::PRIVATE.write(Path::new("/"), b"new").expect_err("no name");
+        ReplaceOptions::PRIVATE.write(Path::new("/"), b"new").expect_err("no name");
     }
 }

@@ -1,11 +1,12 @@
-//! What the standard library lacks and several crates need, once.
+//! Utilities that the standard library lacks and several crates need.
 //!
-//! A module belongs here if two crates use it and it has no subject of its own. Nothing here knows Kubernetes or HTTP,
-//! so that every crate may depend on it.
+//! A module belongs here if two crates use it and it has no subject of its own. Nothing here depends on Kubernetes or
+//! HTTP: every crate may depend on this one.
 
 #![warn(unreachable_pub)]
 
 pub mod backoff;
+pub mod cidr;
 pub mod clock;
 pub mod error;
 pub mod exposition;

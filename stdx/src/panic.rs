@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// What a panic said.
+/// The message of a panic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Panic(String);
 

@@ -37,7 +37,7 @@ impl Sources {
     }
 
     /// Counts a connection; None where its source, or all sources together, have too many.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let source = network_of(address);
         let mut counts = self.counts.lock();
         let count = counts.by_source.get(&source).copied().unwrap_or(0);
@@ -46,7 +46,7 @@ impl Sources {
         }
         counts.total += 1;
         counts.by_source.insert(source, count + 1);
-        Some(Seat { sources: self.clone(), source, is_held: AtomicBool::new(true) })
+        Some(ConnectionPermit { sources: self.clone(), source, is_held: AtomicBool::new(true) })
     }
 
     fn release(&self, source: IpAddr) {
@@ -69,13 +69,13 @@ fn network_of(address: IpAddr) -> IpAddr {
 
 /// A connection that is counted until it is released or dropped.
 #[derive(Debug)]
-pub struct Seat {
+pub struct ConnectionPermit {
     sources: Arc<Sources>,
     source: IpAddr,
     is_held: AtomicBool,
 }
 
-impl Seat {
+impl ConnectionPermit {
     /// The client is known: from here on other limits apply to it.
     pub fn release(&self) {
         if self.is_held.load(Ordering::Relaxed) && self.is_held.swap(false, Ordering::AcqRel) {
@@ -84,7 +84,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.release();
     }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_has_its_share_and_gives_it_back() {
+    fn a_source_has_a_share_until_it_is_released() {
         let sources = Sources::new(SourceLimits { total: 3, per_source: 2 });
         let admit = |text: &str| sources.admit(ip(text));
         let (first, second) = (admit("10.0.0.1").expect("a seat"), admit("::ffff:10.0.0.1").expect("a seat"));

@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 use crate::clock::Timestamp;
 
 /// A point in time of some clock.
-pub trait Moment: Copy {
+pub trait TimePoint: Copy {
     /// The time since an earlier moment; zero if that one is later.
     fn since(self, earlier: Self) -> Duration;
 }
 
-impl Moment for Instant {
+impl TimePoint for Instant {
     fn since(self, earlier: Instant) -> Duration {
         self.saturating_duration_since(earlier)
     }
 }
 
 #[cfg(feature = "tokio")]
-impl Moment for tokio::time::Instant {
+impl TimePoint for tokio::time::Instant {
     fn since(self, earlier: tokio::time::Instant) -> Duration {
         self.saturating_duration_since(earlier)
     }
 }
 
-impl Moment for Timestamp {
+impl TimePoint for Timestamp {
     fn since(self, earlier: Timestamp) -> Duration {
         let nanos = |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
         Duration::from_nanos(u64::try_from((nanos(self) - nanos(earlier)).max(0)).unwrap_or(u64::MAX))
@@ -44,7 +44,7 @@ pub struct TokenBucket<M> {
     filled: M,
 }
 
-impl<M: Moment> TokenBucket<M> {
+impl<M: TimePoint> TokenBucket<M> {
     /// A full bucket, at this time.
     pub fn new(per_second: f64, burst: f64, now: M) -> TokenBucket<M> {
         TokenBucket { per_second, burst, tokens: burst, filled: now }

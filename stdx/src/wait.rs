@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use crate::backoff::Backoff;
 
 /// Short at first, since most conditions hold soon; longer later, since looking may start a process.
-fn polls() -> Backoff {
+fn poll_backoff() -> Backoff {
     Backoff::new(Duration::from_millis(1), Duration::from_millis(50))
 }
 
 /// A description that is expensive, such as a log: it is built only for the panic.
-pub struct Seen<F>(pub F);
+pub struct LazyDescription<F>(pub F);
 
-impl<F: Fn() -> String> Display for Seen<F> {
+impl<F: Fn() -> String> Display for LazyDescription<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0())
     }
@@ -25,11 +25,12 @@ pub fn until(what: &str, deadline: Duration, mut holds: impl FnMut() -> bool) {
     until_ok(what, deadline, || if holds() { Ok(()) } else { Err("") });
 }
 
-/// Blocks until there is a value, and returns it. An error says what is there instead, for the panic after the deadline.
+/// Blocks until there is a value, and returns it. An error describes the current state, for the panic after the
+/// deadline.
 #[track_caller]
 #[allow(clippy::disallowed_methods, reason = "a test that waits without a runtime may block")]
 pub fn until_ok<T, E: Display>(what: &str, deadline: Duration, mut look: impl FnMut() -> Result<T, E>) -> T {
-    let (started, mut polls) = (Instant::now(), polls());
+    let (started, mut polls) = (Instant::now(), poll_backoff());
     loop {
         match look() {
             Ok(value) => return value,
@@ -42,7 +43,7 @@ pub fn until_ok<T, E: Display>(what: &str, deadline: Duration, mut look: impl Fn
 /// Waits until a condition holds, by tokio's clock. Panics after the deadline.
 #[cfg(feature = "tokio")]
 pub async fn until_async(what: &str, deadline: Duration, mut holds: impl FnMut() -> bool) {
-    let mut polls = polls();
+    let mut polls = poll_backoff();
     let wait = async {
         while !holds() {
             tokio::time::sleep(polls.next_pause()).await;
@@ -64,7 +65,7 @@ pub async fn until_ok_await<T, E: Display>(
     deadline: Duration,
     mut look: impl AsyncFnMut() -> Result<T, E>,
 ) -> T {
-    let (mut last, mut polls) = (None, polls());
+    let (mut last, mut polls) = (None, poll_backoff());
     let found = tokio::time::timeout(deadline, async {
         loop {
             match look().await {

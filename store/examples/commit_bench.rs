@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use store::embedded::{self, Embedded};
-use store::{Durability, Event, Expect, Op, Revision, Sink, Store, Template, Write};
+use store::embedded::{self, EmbeddedStore};
+use store::{Durability, Event, Op, Precondition, Revision, Sink, Store, Template, Write};
 
 struct Nothing;
 
@@ -23,14 +23,14 @@ fn put(key: String, size: usize) -> Write {
     Write {
         key,
         op: Op::Put(template),
-        expect: Expect::Anything,
+        expect: Precondition::Anything,
         durability: Durability::Durable,
         ttl: None,
         cause: Vec::new(),
     }
 }
 
-async fn write(store: Arc<Embedded>, writers: usize, each: usize, size: usize) -> Result<(), Failure> {
+async fn write(store: Arc<EmbeddedStore>, writers: usize, each: usize, size: usize) -> Result<(), Failure> {
     let start = Instant::now();
     let before = store.bytes_written();
     let tasks: Vec<_> = (0..writers)

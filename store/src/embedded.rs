@@ -34,7 +34,7 @@ use stdx::clock::{Clock, SystemClock};
 
 pub use format::Record;
 pub use load::{check_and_copy, history};
-pub(crate) use plan::{holds, refuse_duplicates};
+pub(crate) use plan::{is_satisfied, refuse_duplicates};
 
 /// Terminates the process with a reason. Replaced in tests.
 pub(crate) type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
@@ -63,7 +63,7 @@ pub struct Config {
     pub writer_mode: WriterMode,
 }
 
-/// Where batches are written.
+/// The threads that write batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterMode {
     /// On its own thread, for real disks.
@@ -101,13 +101,13 @@ fn abort(reason: &str) {
 }
 
 /// Opens the store in `config.dir`, creating it if needed. Blocks while it reads the log.
-pub fn open(config: Config, disk: Arc<dyn Disk>, sink: Arc<dyn Sink>) -> Result<Embedded> {
-    Embedded::open(config, disk, sink)
+pub fn open(config: Config, disk: Arc<dyn Disk>, sink: Arc<dyn Sink>) -> Result<EmbeddedStore> {
+    EmbeddedStore::open(config, disk, sink)
 }
 
 /// Opens the store in a directory of the local file system.
-pub fn open_dir(dir: impl Into<PathBuf>, sink: Arc<dyn Sink>) -> Result<Embedded> {
-    Embedded::open(Config::new(dir), Arc::new(RealDisk), sink)
+pub fn open_dir(dir: impl Into<PathBuf>, sink: Arc<dyn Sink>) -> Result<EmbeddedStore> {
+    EmbeddedStore::open(Config::new(dir), Arc::new(RealDisk), sink)
 }
 
 /// Creates a data directory from a snapshot; it must not contain a store. Returns the initial revision, which is far
@@ -117,7 +117,7 @@ pub fn restore(snapshot: &Path, dir: &Path) -> Result<Revision> {
 }
 
 /// An open store. Dropping it closes it.
-pub struct Embedded {
+pub struct EmbeddedStore {
     queue: Arc<queue::Queue>,
     feed: Arc<Feed>,
     written: Arc<AtomicU64>,
@@ -126,7 +126,7 @@ pub struct Embedded {
     inline: Option<Arc<inline::Inline>>,
 }
 
-impl Embedded {
+impl EmbeddedStore {
     fn open(config: Config, disk: Arc<dyn Disk>, sink: Arc<dyn Sink>) -> Result<Self> {
         let dir = &config.dir;
         disk.create_dir(dir).map_err(|error| files::failed("create", dir, error))?;
@@ -142,11 +142,11 @@ impl Embedded {
     fn start(
         config: Config,
         log: log::Log,
-        loaded: load::Loaded,
+        loaded: load::LoadedStore,
         lock: Box<dyn Send + Sync>,
         sink: Arc<dyn Sink>,
     ) -> Result<Self> {
-        let load::Loaded { entries, history, revision, .. } = loaded;
+        let load::LoadedStore { entries, history, revision, .. } = loaded;
         let queue = Arc::new(queue::Queue::default());
         let feed = Feed::new(entries.clone(), revision, history, config.progress_interval);
         let written = log.written.clone();
@@ -181,7 +181,7 @@ impl Embedded {
     fn push(&self, request: queue::Request) -> Result<()> {
         self.queue.push(request)?;
         if let Some(inline) = &self.inline {
-            inline.drive();
+            inline.run_pending();
         }
         Ok(())
     }
@@ -198,15 +198,15 @@ impl Embedded {
 
 fn spawn(writer: writer::Writer, clock: &Arc<dyn Clock>) -> Result<JoinHandle<()>> {
     let queue = writer.queue.clone();
-    clock.on_advance(Arc::new(move || queue.nudge()));
+    clock.on_advance(Arc::new(move || queue.wake_writer()));
     let thread = std::thread::Builder::new().name("store-writer".to_owned());
     let thread = thread.spawn(move || writer.run());
     thread.map_err(|source| Error::Io { what: "cannot start the store thread".to_owned(), source })
 }
 
-impl Drop for Embedded {
+impl Drop for EmbeddedStore {
     fn drop(&mut self) {
-        // It may be closed already.
+        // The queue may already be closed.
         let _ = self.push(queue::Request::Close(None));
         let thread = self.thread.lock().take();
         // The writer itself may drop the last reference through its sink: it cannot join itself.
@@ -220,7 +220,7 @@ fn ready<T: Send + 'static>(value: T) -> BoxFuture<'static, T> {
     Box::pin(std::future::ready(value))
 }
 
-impl Store for Embedded {
+impl Store for EmbeddedStore {
     fn revision(&self) -> BoxFuture<'_, Result<Revision>> {
         ready(self.open_or_closed(|feed| Ok(feed.revision())))
     }

@@ -1,5 +1,5 @@
-//! The current entry of every key: a persistent ordered set, so that copies are free and a reader keeps one revision
-//! without a lock.
+//! The current entry of every key: a persistent ordered set. Copies are free, and a reader keeps one revision without a
+//! lock.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -10,7 +10,7 @@ use crate::Entry;
 
 /// Cheap to clone: copies share all nodes until one is changed.
 #[derive(Clone, Default)]
-pub struct Entries(imbl::OrdSet<ByKey>);
+pub struct Entries(imbl::OrdSet<KeyedEntry>);
 
 impl Entries {
     /// The number of entries.
@@ -30,7 +30,7 @@ impl Entries {
 
     /// Replaces the entry with the same key, and returns the old one.
     pub fn insert(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
-        self.0.insert(ByKey(entry)).map(|old| old.0)
+        self.0.insert(KeyedEntry(entry)).map(|old| old.0)
     }
 
     /// Removes and returns the entry of a key.
@@ -64,29 +64,29 @@ pub(crate) fn contains(start: &str, end: &str, key: &str) -> bool {
 
 /// An entry ordered by its key, which is stored once. Copying a tree node only increments reference counts.
 #[derive(Clone)]
-struct ByKey(Arc<Entry>);
+struct KeyedEntry(Arc<Entry>);
 
-impl Borrow<str> for ByKey {
+impl Borrow<str> for KeyedEntry {
     fn borrow(&self) -> &str {
         &self.0.key
     }
 }
 
-impl PartialEq for ByKey {
+impl PartialEq for KeyedEntry {
     fn eq(&self, other: &Self) -> bool {
         self.0.key == other.0.key
     }
 }
 
-impl Eq for ByKey {}
+impl Eq for KeyedEntry {}
 
-impl PartialOrd for ByKey {
+impl PartialOrd for KeyedEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for ByKey {
+impl Ord for KeyedEntry {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.key.cmp(&other.0.key)
     }

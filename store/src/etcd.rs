@@ -114,7 +114,7 @@ impl Etcd {
 
     /// Waits until the sink has this revision.
     async fn published(&self, revision: Revision) -> Result<()> {
-        match tokio::time::timeout(self.timeout, self.feed.reached(revision)).await {
+        match tokio::time::timeout(self.timeout, self.feed.wait_for_revision(revision)).await {
             Ok(reached) => reached,
             Err(_elapsed) => Err(Error::Unavailable(format!("the etcd watch has not reached revision {revision}"))),
         }
@@ -204,7 +204,7 @@ impl Etcd {
         Ok(txn::committed(&self.keys, writes, &leases, &self.leases, response, revision))
     }
 
-    async fn forget(&self, revision: Revision) -> Result<()> {
+    async fn compact_history(&self, revision: Revision) -> Result<()> {
         self.check_open()?;
         match self.client.compact(revision).await {
             Ok(_) => {}
@@ -281,7 +281,7 @@ impl Store for Etcd {
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.forget(revision))
+        Box::pin(self.compact_history(revision))
     }
 
     fn snapshot<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Revision>> {

@@ -1,5 +1,5 @@
-//! What readers see: the entries of one revision, the newest events, and the waiting watchers. Both engines publish
-//! here, only after writes are safe to show.
+//! The published state for readers: the entries of one revision, the newest events, and the waiting watchers. Both
+//! engines publish here, only after writes are safe to show.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::entries::Entries;
 use crate::history::{History, HistoryLimits};
-use crate::{BoxFuture, Entry, Error, Event, Notice, Page, Range, Result, Revision, Watch};
+use crate::{BoxFuture, Entry, Error, Event, Page, Range, Result, Revision, Watch, WatchResponse};
 
 /// The maximum number of events in one notice.
 const EVENTS_PER_NOTICE: usize = 1000;
@@ -45,19 +45,19 @@ impl Feed {
     }
 
     pub(crate) fn revision(&self) -> Revision {
-        self.hold().revision
+        self.lock_state().revision
     }
 
     pub(crate) fn compacted(&self) -> Revision {
-        self.hold().history.floor()
+        self.lock_state().history.floor()
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<Arc<Entry>> {
-        self.hold().entries.get(key).cloned()
+        self.lock_state().entries.get(key).cloned()
     }
 
     pub(crate) fn state(&self) -> (Entries, Revision) {
-        let view = self.hold();
+        let view = self.lock_state();
         (view.entries.clone(), view.revision)
     }
 
@@ -65,7 +65,7 @@ impl Feed {
     pub(crate) fn publish(&self, entries: Entries, revision: Revision, events: &[Event]) {
         // The old state is dropped after the lock is released.
         let _old = {
-            let mut view = self.hold();
+            let mut view = self.lock_state();
             events.iter().for_each(|event| view.history.push(event.clone()));
             view.revision = view.revision.max(revision);
             std::mem::replace(&mut view.entries, entries)
@@ -79,11 +79,11 @@ impl Feed {
 
     /// Restarts the history after a gap without events.
     pub(crate) fn restart_history(&self, limits: HistoryLimits, floor: Revision) {
-        self.hold().history = History::new(limits, floor);
+        self.lock_state().history = History::new(limits, floor);
     }
 
     pub(crate) fn compact(&self, revision: Revision) -> Result<()> {
-        let mut view = self.hold();
+        let mut view = self.lock_state();
         if revision > view.revision {
             return Err(Error::Future { asked: revision, newest: view.revision });
         }
@@ -93,16 +93,16 @@ impl Feed {
     }
 
     pub(crate) fn close(&self) {
-        self.hold().closed = true;
+        self.lock_state().closed = true;
         self.wake();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.hold().closed
+        self.lock_state().closed
     }
 
     /// Waits until watchers were woken for this revision, which implies that the sink has it.
-    pub(crate) async fn reached(&self, revision: Revision) -> Result<()> {
+    pub(crate) async fn wait_for_revision(&self, revision: Revision) -> Result<()> {
         let mut newest = self.newest.subscribe();
         loop {
             if *newest.borrow_and_update() >= revision {
@@ -116,7 +116,7 @@ impl Feed {
     }
 
     pub(crate) fn range(&self, range: &Range) -> Result<Page> {
-        let view = self.hold();
+        let view = self.lock_state();
         let asked = range.revision;
         if asked > view.revision {
             return Err(Error::Future { asked, newest: view.revision });
@@ -129,7 +129,7 @@ impl Feed {
         if asked < view.history.floor() {
             return Err(Error::Compacted { asked, oldest: view.history.floor() });
         }
-        let undo = view.history.undo(asked, &range.start, &range.end);
+        let undo = view.history.entries_before(asked, &range.start, &range.end);
         let entries = view.entries.clone();
         drop(view);
         let unchanged = entries.range(&range.start, &range.end).filter(|entry| !undo.contains_key(&entry.key));
@@ -138,7 +138,7 @@ impl Feed {
     }
 
     pub(crate) fn watch(self: &Arc<Self>, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
-        let view = self.hold();
+        let view = self.lock_state();
         if view.closed {
             return Err(Error::Closed);
         }
@@ -159,7 +159,7 @@ impl Feed {
     }
 
     /// A panic while the view is held cannot leave it inconsistent: a panicking publisher ends the process.
-    fn hold(&self) -> MutexGuard<'_, View> {
+    fn lock_state(&self) -> MutexGuard<'_, View> {
         self.view.lock()
     }
 }
@@ -184,14 +184,14 @@ struct FeedWatch {
     prefix: String,
     /// Every event up to here was delivered or does not match.
     cursor: Revision,
-    /// The newest reported revision; None initially, so that the watcher learns at once when it has caught up.
+    /// The newest reported revision; None initially: the watcher is notified at once when it has caught up.
     reported: Option<Revision>,
     /// When a revision without matching events must be reported.
     due: Option<Instant>,
 }
 
 impl Watch for FeedWatch {
-    fn next(&mut self) -> BoxFuture<'_, Result<Notice>> {
+    fn next(&mut self) -> BoxFuture<'_, Result<WatchResponse>> {
         Box::pin(async move {
             loop {
                 self.newest.mark_unchanged();
@@ -199,7 +199,7 @@ impl Watch for FeedWatch {
                 if !events.is_empty() {
                     self.reported = Some(last_revision(&events));
                     self.due = None;
-                    return Ok(Notice::Events(events));
+                    return Ok(WatchResponse::Events(events));
                 }
                 if let Some(progress) = self.wait().await? {
                     return Ok(progress);
@@ -211,7 +211,7 @@ impl Watch for FeedWatch {
 
 impl FeedWatch {
     fn collect(&mut self) -> Result<Vec<Event>> {
-        let view = self.feed.hold();
+        let view = self.feed.lock_state();
         let (asked, oldest) = (self.cursor, view.history.floor());
         if asked < view.compacted {
             return Err(Error::Compacted { asked, oldest });
@@ -238,7 +238,7 @@ impl FeedWatch {
 
     /// Waits for news. A revision without matching events is reported after a while, and at once after the start;
     /// with nothing to report no timer runs.
-    async fn wait(&mut self) -> Result<Option<Notice>> {
+    async fn wait(&mut self) -> Result<Option<WatchResponse>> {
         let Some(reported) = self.reported else {
             return Ok(Some(self.progress()));
         };
@@ -257,10 +257,10 @@ impl FeedWatch {
         }
     }
 
-    fn progress(&mut self) -> Notice {
+    fn progress(&mut self) -> WatchResponse {
         self.reported = Some(self.cursor);
         self.due = None;
-        Notice::Progress(self.cursor)
+        WatchResponse::Progress(self.cursor)
     }
 }
 
@@ -276,10 +276,10 @@ mod tests {
     async fn revisions_are_reached_after_publishing() {
         let limits = HistoryLimits::default();
         let feed = Feed::new(Entries::default(), 1, History::new(limits, 1), Duration::from_secs(1));
-        let soon = |revision| tokio::time::timeout(Duration::from_millis(1), feed.reached(revision));
+        let soon = |revision| tokio::time::timeout(Duration::from_millis(1), feed.wait_for_revision(revision));
         assert!(soon(1).await.is_ok(), "it starts there");
         feed.publish(Entries::default(), 2, &[]);
-        assert!(soon(2).await.is_err(), "the sink has not been told yet");
+        assert!(soon(2).await.is_err(), "the sink has not received it yet");
         feed.wake();
         assert!(matches!(soon(2).await, Ok(Ok(()))));
         feed.close();

@@ -45,14 +45,14 @@ impl History {
         self.bytes += cost(&event);
         self.events.push_back(event);
         while self.events.len() > self.limits.events || self.bytes > self.limits.bytes {
-            self.forget_oldest();
+            self.drop_oldest();
         }
     }
 
     /// Drops everything up to and including this revision.
     pub(crate) fn compact(&mut self, revision: Revision) {
         while self.events.front().is_some_and(|event| event.revision <= revision) {
-            self.forget_oldest();
+            self.drop_oldest();
         }
         self.floor = self.floor.max(revision);
     }
@@ -63,13 +63,18 @@ impl History {
     }
 
     /// The entries at a revision of the keys in a range that have changed since.
-    pub(crate) fn undo(&self, revision: Revision, start: &str, end: &str) -> BTreeMap<Box<str>, Option<Arc<Entry>>> {
+    pub(crate) fn entries_before(
+        &self,
+        revision: Revision,
+        start: &str,
+        end: &str,
+    ) -> BTreeMap<Box<str>, Option<Arc<Entry>>> {
         let changed = self.after(revision).filter(|event| contains(start, end, &event.key));
         changed.rev().map(|event| (event.key.clone(), event.previous.clone())).collect()
     }
 
     /// Revisions are dropped as a whole: a partial one would be a gap in the history.
-    fn forget_oldest(&mut self) {
+    fn drop_oldest(&mut self) {
         let Some(oldest) = self.events.front().map(|event| event.revision) else {
             return;
         };

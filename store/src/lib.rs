@@ -1,6 +1,6 @@
 //! Revisions, ranges, compare-and-swap, watch, compaction and snapshots over keys and bytes. One interface, three
-//! engines: an embedded append-only log (default), memory (tests) and etcd v3. This crate must not know Kubernetes: a
-//! value is bytes with at most one placeholder for its revision.
+//! engines: an embedded append-only log (default), memory (tests) and etcd v3. This crate must not depend on
+//! Kubernetes: a value is bytes with at most one placeholder for its revision.
 
 #![warn(unreachable_pub)]
 
@@ -50,7 +50,7 @@ pub struct Template {
     pub hole: Option<usize>,
 }
 
-/// What a write does.
+/// The operation of a write.
 #[derive(Debug, Clone)]
 pub enum Op {
     Put(Template),
@@ -61,7 +61,7 @@ pub enum Op {
 
 /// The precondition of a write; checked against the head, including batches in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
+pub enum Precondition {
     Anything,
     Absent,
     /// The key exists with this revision.
@@ -81,7 +81,7 @@ pub enum Durability {
 pub struct Write {
     pub key: String,
     pub op: Op,
-    pub expect: Expect,
+    pub expect: Precondition,
     pub durability: Durability,
     /// The entry is deleted after this time (embedded: an expiry is a write like any other).
     pub ttl: Option<Duration>,
@@ -89,7 +89,7 @@ pub struct Write {
     pub cause: Vec<u8>,
 }
 
-/// One change, as every watcher sees it.
+/// One change, as watchers receive it.
 #[derive(Debug, Clone)]
 pub struct Event {
     pub revision: Revision,
@@ -136,16 +136,16 @@ pub trait Sink: Send + Sync + 'static {
     fn progress(&self, revision: Revision);
 }
 
-/// What a watch yields.
+/// An item of a watch.
 #[derive(Debug, Clone)]
-pub enum Notice {
+pub enum WatchResponse {
     Events(Vec<Event>),
     Progress(Revision),
 }
 
 /// A watch over a prefix. `next` waits; an `Err` ends it (`Error::Compacted`, `Error::Lagging`, ...).
 pub trait Watch: Send {
-    fn next(&mut self) -> BoxFuture<'_, Result<Notice>>;
+    fn next(&mut self) -> BoxFuture<'_, Result<WatchResponse>>;
 }
 
 /// A store with revisions: every engine implements it.

@@ -1,31 +1,31 @@
-//! A non-persistent store for tests: the embedded engine on a disk that stores nothing, so that there is one code
-//! path. It has no thread: tests with simulated time are reproducible.
+//! A non-persistent store for tests: the embedded engine on a disk that stores nothing, with the same code path. It has
+//! no thread: tests with simulated time are reproducible.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
-use crate::embedded::{self, Config, Embedded, WriterMode};
+use crate::embedded::{self, Config, EmbeddedStore, WriterMode};
 use crate::{Result, Sink};
 use stdx::clock::{Clock, RuntimeClock};
 
 /// Entries expire in the runtime's time, also if a test has paused it.
-pub fn open(sink: Arc<dyn Sink>) -> Result<Embedded> {
+pub fn open(sink: Arc<dyn Sink>) -> Result<EmbeddedStore> {
     open_at(Arc::new(RuntimeClock::default()), sink)
 }
 
 /// Like `open`, with a clock of the caller.
-pub fn open_at(clock: Arc<dyn Clock>, sink: Arc<dyn Sink>) -> Result<Embedded> {
+pub fn open_at(clock: Arc<dyn Clock>, sink: Arc<dyn Sink>) -> Result<EmbeddedStore> {
     // There are no files to compact.
     let config = Config { clock, writer_mode: WriterMode::Inline, compact_bytes: u64::MAX, ..Config::new("/memory") };
-    embedded::open(config, Arc::new(Nowhere), sink)
+    embedded::open(config, Arc::new(NullDisk), sink)
 }
 
 /// Accepts all writes and stores nothing.
-struct Nowhere;
+struct NullDisk;
 
-impl Disk for Nowhere {
+impl Disk for NullDisk {
     fn create_dir(&self, _dir: &Path) -> io::Result<()> {
         Ok(())
     }
@@ -35,7 +35,7 @@ impl Disk for Nowhere {
     }
 
     fn create(&self, _path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(Nowhere))
+        Ok(Box::new(NullDisk))
     }
 
     fn open(&self, _path: &Path) -> io::Result<Box<dyn DiskFile>> {
@@ -59,7 +59,7 @@ impl Disk for Nowhere {
     }
 }
 
-impl DiskFile for Nowhere {
+impl DiskFile for NullDisk {
     fn size(&self) -> io::Result<u64> {
         Ok(0)
     }

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use store::{Error, Expect, Notice, Range, Write};
+use store::{Error, Precondition, Range, WatchResponse, Write};
 use support::{Fixture, collect, delete, everything, next_events, prefix_range, put, relaxed, within};
 
 macro_rules! on_every_engine {
@@ -53,15 +53,15 @@ on_every_engine!(
 async fn a_write_is_read_back(fixture: Fixture) {
     let store = &fixture.store;
     let before = store.revision().await.unwrap();
-    let first = store.commit(vec![put("/a", "1", Expect::Absent)]).await.unwrap().remove(0);
+    let first = store.commit(vec![put("/a", "1", Precondition::Absent)]).await.unwrap().remove(0);
     assert!(first.revision > before && first.previous.is_none());
     let entry = store.get("/a").await.unwrap().expect("the entry");
     assert_eq!(entry.revision, first.revision);
     assert_eq!(std::str::from_utf8(&entry.value).unwrap(), fixture.value("1", first.revision));
     assert_eq!(first.entry.as_deref(), Some(&*entry));
-    let second = store.commit(vec![put("/a", "2", Expect::Anything)]).await.unwrap().remove(0);
+    let second = store.commit(vec![put("/a", "2", Precondition::Anything)]).await.unwrap().remove(0);
     assert_eq!(second.previous.as_deref(), Some(&*entry));
-    let third = store.commit(vec![delete("/a", Expect::Anything)]).await.unwrap().remove(0);
+    let third = store.commit(vec![delete("/a", Precondition::Anything)]).await.unwrap().remove(0);
     assert_eq!((third.entry, third.previous), (None, second.entry));
     assert!(third.revision > second.revision);
     assert_eq!(store.get("/a").await.unwrap(), None);
@@ -71,13 +71,13 @@ async fn a_write_is_read_back(fixture: Fixture) {
 async fn expectations_are_judged(fixture: Fixture) {
     let revision = fixture.put("/here", "1").await;
     for (write, holds) in [
-        (put("/here", "x", Expect::Absent), false),
-        (put("/here", "x", Expect::Revision(revision - 1)), false),
-        (put("/gone", "x", Expect::Revision(revision)), false),
-        (delete("/here", Expect::Revision(revision - 1)), false),
-        (delete("/gone", Expect::Revision(revision)), false),
-        (put("/here", "x", Expect::Revision(revision)), true),
-        (put("/gone", "x", Expect::Absent), true),
+        (put("/here", "x", Precondition::Absent), false),
+        (put("/here", "x", Precondition::Revision(revision - 1)), false),
+        (put("/gone", "x", Precondition::Revision(revision)), false),
+        (delete("/here", Precondition::Revision(revision - 1)), false),
+        (delete("/gone", Precondition::Revision(revision)), false),
+        (put("/here", "x", Precondition::Revision(revision)), true),
+        (put("/gone", "x", Precondition::Absent), true),
     ] {
         let result = fixture.store.commit(vec![write.clone()]).await;
         match (holds, result) {
@@ -89,24 +89,27 @@ async fn expectations_are_judged(fixture: Fixture) {
 
 async fn a_conflict_changes_nothing(fixture: Fixture) {
     let revision = fixture.put("/a", "1").await;
-    let result = fixture.store.commit(vec![put("/a", "2", Expect::Absent)]).await;
+    let result = fixture.store.commit(vec![put("/a", "2", Precondition::Absent)]).await;
     let Err(Error::Conflict { write: 0, current: Some(current) }) = result else { panic!("{result:?}") };
     assert_eq!(current.revision, revision);
     assert_eq!(std::str::from_utf8(&current.value).unwrap(), fixture.value("1", revision));
     assert_eq!(fixture.store.revision().await.unwrap(), revision);
-    let result = fixture.store.commit(vec![put("/b", "2", Expect::Revision(revision))]).await;
+    let result = fixture.store.commit(vec![put("/b", "2", Precondition::Revision(revision))]).await;
     assert!(matches!(result, Err(Error::Conflict { write: 0, current: None })), "{result:?}");
 }
 
 async fn a_transaction_is_all_or_nothing(fixture: Fixture) {
     let store = &fixture.store;
     fixture.put("/taken", "1").await;
-    let writes = vec![put("/new", "1", Expect::Absent), put("/taken", "2", Expect::Absent)];
+    let writes = vec![put("/new", "1", Precondition::Absent), put("/taken", "2", Precondition::Absent)];
     let result = store.commit(writes).await;
     assert!(matches!(result, Err(Error::Conflict { write: 1, current: Some(_) })), "{result:?}");
     assert_eq!(fixture.keys(everything()).await, ["/taken"]);
-    let writes =
-        vec![put("/a", "1", Expect::Absent), delete("/taken", Expect::Anything), put("/b", "1", Expect::Absent)];
+    let writes = vec![
+        put("/a", "1", Precondition::Absent),
+        delete("/taken", Precondition::Anything),
+        put("/b", "1", Precondition::Absent),
+    ];
     let committed = store.commit(writes).await.unwrap();
     let step = u64::from(fixture.splits);
     assert_eq!(committed[1].revision, committed[0].revision + step);
@@ -116,14 +119,14 @@ async fn a_transaction_is_all_or_nothing(fixture: Fixture) {
 }
 
 async fn a_key_is_written_once_in_a_transaction(fixture: Fixture) {
-    let writes = vec![put("/a", "1", Expect::Anything), delete("/a", Expect::Anything)];
+    let writes = vec![put("/a", "1", Precondition::Anything), delete("/a", Precondition::Anything)];
     assert!(matches!(fixture.store.commit(writes).await, Err(Error::Io { .. })));
     assert_eq!(fixture.keys(everything()).await, Vec::<String>::new());
 }
 
 async fn deleting_nothing_is_no_write(fixture: Fixture) {
     let revision = fixture.put("/a", "1").await;
-    let committed = fixture.store.commit(vec![delete("/b", Expect::Anything)]).await.unwrap().remove(0);
+    let committed = fixture.store.commit(vec![delete("/b", Precondition::Anything)]).await.unwrap().remove(0);
     assert_eq!((committed.revision, committed.previous), (revision, None));
     assert_eq!(fixture.put("/a", "2").await, revision + 1);
 }
@@ -132,12 +135,13 @@ async fn a_check_writes_nothing_and_refuses_all(fixture: Fixture) {
     let store = &fixture.store;
     let seen = fixture.put("/lease", "1").await;
     let check = |expect| Write { op: store::Op::Check, ..put("/lease", "", expect) };
-    let committed = store.commit(vec![check(Expect::Revision(seen)), put("/a", "1", Expect::Absent)]).await.unwrap();
+    let committed =
+        store.commit(vec![check(Precondition::Revision(seen)), put("/a", "1", Precondition::Absent)]).await.unwrap();
     assert_eq!((committed.len(), committed[0].entry.is_none()), (2, true));
     assert_eq!(committed[1].revision, seen + 1, "nothing but the write has a revision");
     assert_eq!(store.get("/lease").await.unwrap().expect("the entry").revision, seen);
     fixture.put("/lease", "2").await;
-    let result = store.commit(vec![check(Expect::Revision(seen)), put("/b", "1", Expect::Absent)]).await;
+    let result = store.commit(vec![check(Precondition::Revision(seen)), put("/b", "1", Precondition::Absent)]).await;
     assert!(matches!(result, Err(Error::Conflict { write: 0, current: Some(_) })), "{result:?}");
     assert_eq!(fixture.keys(everything()).await, ["/a", "/lease"]);
 }
@@ -188,9 +192,9 @@ async fn a_watch_reports_progress(fixture: Fixture) {
     let mut watch = fixture.store.watch("/w/", revision).unwrap();
     loop {
         match within("progress", watch.next()).await.unwrap() {
-            Notice::Progress(progress) if progress >= revision => break,
-            Notice::Progress(_) => {}
-            Notice::Events(events) => panic!("{events:?}"),
+            WatchResponse::Progress(progress) if progress >= revision => break,
+            WatchResponse::Progress(_) => {}
+            WatchResponse::Events(events) => panic!("{events:?}"),
         }
     }
 }
@@ -228,7 +232,7 @@ async fn compaction_forgets(fixture: Fixture) {
 
 async fn the_sink_sees_a_write_before_its_writer(fixture: Fixture) {
     for number in 0..20 {
-        let write = put("/a", &number.to_string(), Expect::Anything);
+        let write = put("/a", &number.to_string(), Precondition::Anything);
         let write = if number % 2 == 0 { relaxed(write) } else { write };
         let revision = fixture.store.commit(vec![write]).await.unwrap()[0].revision;
         assert!(fixture.sink.newest() >= revision, "the sink has not seen {revision}");
@@ -244,7 +248,7 @@ async fn all_see_one_order(fixture: Fixture) {
             let store = fixture.store.clone();
             tokio::spawn(async move {
                 for number in 0..25 {
-                    let write = put(&format!("/{}", (writer + number) % 5), "x", Expect::Anything);
+                    let write = put(&format!("/{}", (writer + number) % 5), "x", Precondition::Anything);
                     store.commit(vec![write]).await.unwrap();
                 }
             })
@@ -263,7 +267,7 @@ async fn all_see_one_order(fixture: Fixture) {
 }
 
 async fn an_entry_expires(fixture: Fixture) {
-    let write = Write { ttl: Some(Duration::from_secs(1)), ..put("/short", "1", Expect::Absent) };
+    let write = Write { ttl: Some(Duration::from_secs(1)), ..put("/short", "1", Precondition::Absent) };
     let committed = fixture.store.commit(vec![write]).await.unwrap();
     assert!(committed[0].entry.as_ref().unwrap().expires > 0);
     fixture.put("/long", "1").await;
@@ -276,11 +280,11 @@ async fn an_entry_expires(fixture: Fixture) {
 async fn any_bytes_are_a_value(fixture: Fixture) {
     let bytes: Vec<u8> = (0..=255).chain(*b"\0BTCH\xff").collect();
     let template = store::Template { bytes: bytes.clone(), hole: None };
-    let write = Write { op: store::Op::Put(template), ..put("/bytes", "", Expect::Absent) };
+    let write = Write { op: store::Op::Put(template), ..put("/bytes", "", Precondition::Absent) };
     fixture.store.commit(vec![write]).await.unwrap();
     assert_eq!(fixture.store.get("/bytes").await.unwrap().unwrap().value, bytes);
     let empty = store::Template { bytes: Vec::new(), hole: None };
-    let write = Write { op: store::Op::Put(empty), ..put("/bytes", "", Expect::Anything) };
+    let write = Write { op: store::Op::Put(empty), ..put("/bytes", "", Precondition::Anything) };
     fixture.store.commit(vec![write]).await.unwrap();
     assert!(fixture.store.get("/bytes").await.unwrap().unwrap().value.is_empty());
 }
@@ -290,7 +294,7 @@ async fn load_and_events_have_no_gap(fixture: Fixture) {
         let store = fixture.store.clone();
         async move {
             for number in 0..200 {
-                let write = put(&format!("/{}", number % 10), &number.to_string(), Expect::Anything);
+                let write = put(&format!("/{}", number % 10), &number.to_string(), Precondition::Anything);
                 store.commit(vec![write]).await.unwrap();
             }
         }
@@ -314,7 +318,7 @@ async fn a_closed_store_says_so(fixture: Fixture) {
     fixture.store.close().await.unwrap();
     assert!(matches!(fixture.store.get("/a").await, Err(Error::Closed)));
     assert!(matches!(fixture.store.revision().await, Err(Error::Closed)));
-    assert!(matches!(fixture.store.commit(vec![put("/b", "1", Expect::Anything)]).await, Err(Error::Closed)));
+    assert!(matches!(fixture.store.commit(vec![put("/b", "1", Precondition::Anything)]).await, Err(Error::Closed)));
     let ended = async {
         loop {
             if let Err(error) = watch.next().await {
@@ -336,7 +340,7 @@ async fn large_values(fixture: Fixture) {
     assert_eq!(page.entries.len(), 6);
     assert!(page.entries.iter().all(|entry| entry.value.len() > 1 << 20));
     let template = store::Template { bytes: vec![0; 32 << 20], hole: None };
-    let write = Write { op: store::Op::Put(template), ..put("/large/9", "", Expect::Anything) };
+    let write = Write { op: store::Op::Put(template), ..put("/large/9", "", Precondition::Anything) };
     let result = fixture.store.commit(vec![write]).await;
     assert!(matches!(result, Err(Error::TooLarge { .. })), "{:?}", result.map(|_| ()));
     assert_eq!(fixture.sink.events().len(), 6);
@@ -346,7 +350,9 @@ async fn one_key_has_one_winner(fixture: Fixture) {
     let tasks: Vec<_> = (0..16)
         .map(|number| {
             let store = fixture.store.clone();
-            tokio::spawn(async move { store.commit(vec![put("/one", &number.to_string(), Expect::Absent)]).await })
+            tokio::spawn(
+                async move { store.commit(vec![put("/one", &number.to_string(), Precondition::Absent)]).await },
+            )
         })
         .collect();
     let mut winners = 0;
@@ -365,6 +371,6 @@ async fn one_key_has_one_winner(fixture: Fixture) {
 async fn concurrent_writes_are_not_lost() {
     for _ in 0..3000 {
         let store = store::memory::open(support::Recorder::new()).unwrap();
-        within("the write", store::Store::commit(&store, vec![put("/a", "1", Expect::Absent)])).await.unwrap();
+        within("the write", store::Store::commit(&store, vec![put("/a", "1", Precondition::Absent)])).await.unwrap();
     }
 }

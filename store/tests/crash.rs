@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stdx::sync::Mutex;
-use store::embedded::{self, Config, Embedded};
-use store::{Durability, Expect, Op, Revision, Store, Write};
+use store::embedded::{self, Config, EmbeddedStore};
+use store::{Durability, Op, Precondition, Revision, Store, Write};
 use support::sim::{Random, SimDisk};
 use support::{Recorder, delete, put};
 
 const WRITERS: u64 = 64;
 const LIVES: u64 = 3;
 
-/// A write of a key, as far as its writer knows.
+/// A write of a key, from the point of view of its writer.
 #[derive(Debug, Clone)]
 struct Step {
     /// None for a deletion.
@@ -27,7 +27,7 @@ struct Step {
     durable: bool,
 }
 
-/// What the writers know, over all lives.
+/// The expectations of the writers, over all lives.
 #[derive(Default)]
 struct Model {
     /// The writes of each key in order. Each key has one writer.
@@ -76,7 +76,7 @@ fn run_seed(seed: u64, syncs: bool) -> Result<(), String> {
     Ok(())
 }
 
-async fn write_until_dark(store: &Arc<Embedded>, model: &Arc<Mutex<Model>>, seed: u64, life: u64) {
+async fn write_until_dark(store: &Arc<EmbeddedStore>, model: &Arc<Mutex<Model>>, seed: u64, life: u64) {
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
             let (store, model) = (store.clone(), model.clone());
@@ -103,14 +103,14 @@ fn choose(writer: u64, value: &str, random: &mut Random) -> Vec<Write> {
     let key = format!("/single/{writer}/{}", random.below(3));
     let durability = if random.below(4) == 0 { Durability::Relaxed } else { Durability::Durable };
     let writes = match random.below(6) {
-        0 => vec![delete(&key, Expect::Anything)],
-        1 | 2 => ["a", "b"].map(|half| put(&format!("/pair/{writer}/{half}"), &value, Expect::Anything)).into(),
-        _ => vec![put(&key, &value, Expect::Anything)],
+        0 => vec![delete(&key, Precondition::Anything)],
+        1 | 2 => ["a", "b"].map(|half| put(&format!("/pair/{writer}/{half}"), &value, Precondition::Anything)).into(),
+        _ => vec![put(&key, &value, Precondition::Anything)],
     };
     writes.into_iter().map(|write| Write { durability, ..write }).collect()
 }
 
-async fn commit(store: &Embedded, model: &Mutex<Model>, writes: Vec<Write>) -> bool {
+async fn commit(store: &EmbeddedStore, model: &Mutex<Model>, writes: Vec<Write>) -> bool {
     let steps: Vec<(String, Step)> = writes
         .iter()
         .map(|write| {
@@ -139,7 +139,7 @@ async fn commit(store: &Embedded, model: &Mutex<Model>, writes: Vec<Write>) -> b
 }
 
 /// The state after a start must be consistent with what was acknowledged, and becomes the new baseline.
-async fn check(store: &Embedded, model: &mut Model) -> Result<(), String> {
+async fn check(store: &EmbeddedStore, model: &mut Model) -> Result<(), String> {
     let revision = store.revision().await.map_err(|error| error.to_string())?;
     if revision < model.newest {
         return Err(format!("the revision went back from {} to {revision}", model.newest));
@@ -167,7 +167,8 @@ async fn check(store: &Embedded, model: &mut Model) -> Result<(), String> {
             return Err(format!("half of a transaction of writer {writer} is there: {values:?}"));
         }
     }
-    let committed = store.commit(vec![put("/next", "", Expect::Anything)]).await.map_err(|error| error.to_string())?;
+    let committed =
+        store.commit(vec![put("/next", "", Precondition::Anything)]).await.map_err(|error| error.to_string())?;
     if committed[0].revision <= model.newest || committed[0].revision <= revision {
         return Err(format!("the revision {} comes twice", committed[0].revision));
     }
@@ -239,5 +240,5 @@ fn acknowledged_writes_survive() {
 /// The checker is effective: without syncs it soon finds losses.
 #[test]
 fn checker_finds_losses_without_syncs() {
-    assert!(first_failure(200, false).is_some(), "syncs were taken out and nobody noticed");
+    assert!(first_failure(200, false).is_some(), "syncs were removed and not detected");
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use stdx::clock::ManualClock;
 use store::disk::MemoryDisk;
 use store::embedded::{self, Config};
-use store::{Error, Expect, HistoryLimits, Notice, Range, Store, Write};
+use store::{Error, HistoryLimits, Precondition, Range, Store, WatchResponse, Write};
 use support::{Recorder, collect, delete, everything, open_memory, open_real, put, relaxed, until, within};
 
 #[tokio::test]
@@ -21,10 +21,10 @@ async fn reopened_stores_continue() {
     let store = open_memory(&disk, Config::new("/d")).unwrap();
     let mut revisions = Vec::new();
     for number in 0..10 {
-        let write = put(&format!("/{}", number % 3), &number.to_string(), Expect::Anything);
+        let write = put(&format!("/{}", number % 3), &number.to_string(), Precondition::Anything);
         revisions.push(store.commit(vec![write]).await.unwrap()[0].revision);
     }
-    store.commit(vec![delete("/0", Expect::Anything)]).await.unwrap();
+    store.commit(vec![delete("/0", Precondition::Anything)]).await.unwrap();
     store.compact(revisions[4]).await.unwrap();
     let before = store.range(everything()).await.unwrap();
     store.close().await.unwrap();
@@ -50,13 +50,13 @@ async fn entries_expire_once() {
     let sink = Recorder::new();
     let store = embedded::open(config.clone(), Arc::new(disk.clone()), sink.clone()).unwrap();
     let brief =
-        |key: &str, seconds| Write { ttl: Some(Duration::from_secs(seconds)), ..put(key, "1", Expect::Anything) };
+        |key: &str, seconds| Write { ttl: Some(Duration::from_secs(seconds)), ..put(key, "1", Precondition::Anything) };
     for (key, seconds) in [("/ten", 10), ("/twenty", 20), ("/renewed", 10), ("/kept", 10), ("/forty", 40)] {
         store.commit(vec![brief(key, seconds)]).await.unwrap();
     }
     let renewed = store.commit(vec![brief("/renewed", 30)]).await.unwrap().remove(0);
     assert_eq!(renewed.entry.unwrap().expires, 1030);
-    store.commit(vec![put("/kept", "2", Expect::Anything)]).await.unwrap();
+    store.commit(vec![put("/kept", "2", Precondition::Anything)]).await.unwrap();
     clock.advance(Duration::from_secs(10));
     sink.wait("the first expiry", |event| &*event.key == "/ten" && event.entry.is_none()).await;
     clock.advance(Duration::from_secs(10));
@@ -79,7 +79,7 @@ async fn history_is_bounded() {
     let start = store.revision().await.unwrap();
     let mut slow = store.watch("/", start).unwrap();
     for _ in 0..30 {
-        store.commit(vec![put("/a", "1", Expect::Anything)]).await.unwrap();
+        store.commit(vec![put("/a", "1", Precondition::Anything)]).await.unwrap();
     }
     let newest = store.revision().await.unwrap();
     assert_eq!(store.compacted(), newest - 10);
@@ -93,10 +93,10 @@ async fn history_is_bounded() {
 async fn idle_watches_report_progress() {
     let store = open_memory(&MemoryDisk::default(), Config::new("/d")).unwrap();
     let mut watch = store.watch("/mine", store.revision().await.unwrap()).unwrap();
-    assert!(matches!(watch.next().await, Ok(Notice::Progress(_))), "at once at the start");
-    let revision = store.commit(vec![put("/other", "1", Expect::Anything)]).await.unwrap()[0].revision;
+    assert!(matches!(watch.next().await, Ok(WatchResponse::Progress(_))), "at once at the start");
+    let revision = store.commit(vec![put("/other", "1", Precondition::Anything)]).await.unwrap()[0].revision;
     let before = tokio::time::Instant::now();
-    assert!(matches!(watch.next().await, Ok(Notice::Progress(progress)) if progress == revision));
+    assert!(matches!(watch.next().await, Ok(WatchResponse::Progress(progress)) if progress == revision));
     assert_eq!(before.elapsed(), Duration::from_secs(5));
 }
 
@@ -106,12 +106,12 @@ async fn restored_stores_start_above_every_revision() {
     let (snapshot, restored) = (dir.path().join("snapshot"), dir.path().join("restored"));
     let store = open_real(&dir.path().join("first"), Recorder::new());
     for number in 0..100 {
-        store.commit(vec![put(&format!("/{number}"), &"v".repeat(number * 100), Expect::Absent)]).await.unwrap();
+        store.commit(vec![put(&format!("/{number}"), &"v".repeat(number * 100), Precondition::Absent)]).await.unwrap();
     }
     let revision = store.snapshot(&snapshot).await.unwrap();
     assert_eq!(revision, store.revision().await.unwrap());
     let before = store.range(everything()).await.unwrap();
-    let later = store.commit(vec![put("/later", "1", Expect::Absent)]).await.unwrap()[0].revision;
+    let later = store.commit(vec![put("/later", "1", Precondition::Absent)]).await.unwrap()[0].revision;
     let start = embedded::restore(&snapshot, &restored).unwrap();
     assert!(start > later);
     let again = embedded::restore(&snapshot, &restored).expect_err("there is a store");
@@ -120,7 +120,7 @@ async fn restored_stores_start_above_every_revision() {
     let after = store.range(everything()).await.unwrap();
     assert_eq!(after.entries, before.entries);
     assert_eq!(after.revision, start);
-    assert!(store.commit(vec![put("/new", "1", Expect::Absent)]).await.unwrap()[0].revision > start);
+    assert!(store.commit(vec![put("/new", "1", Precondition::Absent)]).await.unwrap()[0].revision > start);
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn refuses_damaged_snapshots() {
     let snapshot = dir.path().join("snapshot");
     let store = open_memory(&MemoryDisk::default(), Config::new("/d")).unwrap();
     for number in 0..20 {
-        store.commit(vec![put(&format!("/{number}"), "value", Expect::Absent)]).await.unwrap();
+        store.commit(vec![put(&format!("/{number}"), "value", Precondition::Absent)]).await.unwrap();
     }
     store.snapshot(&snapshot).await.unwrap();
     let bytes = std::fs::read(&snapshot).unwrap();
@@ -156,7 +156,7 @@ async fn compaction_removes_garbage() {
     let store = embedded::open(config.clone(), disk.clone(), Recorder::new()).unwrap();
     let value = "x".repeat(4000);
     for number in 0..2000 {
-        store.commit(vec![put(&format!("/{}", number % 20), &value, Expect::Anything)]).await.unwrap();
+        store.commit(vec![put(&format!("/{}", number % 20), &value, Precondition::Anything)]).await.unwrap();
     }
     let size = || -> u64 {
         std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().metadata().map_or(0, |data| data.len())).sum()
@@ -164,7 +164,7 @@ async fn compaction_removes_garbage() {
     until("the compaction", || size() < 2 << 20);
     assert!(store.bytes_written() > 8 << 20);
     let before = store.range(everything()).await.unwrap();
-    let write = Write { cause: b"because".to_vec(), ..put("/last", "1", Expect::Absent) };
+    let write = Write { cause: b"because".to_vec(), ..put("/last", "1", Precondition::Absent) };
     let last = store.commit(vec![write]).await.unwrap()[0].revision;
     store.close().await.unwrap();
     let mut causes = Vec::new();
@@ -179,29 +179,29 @@ async fn compaction_removes_garbage() {
 #[tokio::test]
 async fn relaxed_writes_are_batched() {
     let store = open_memory(&MemoryDisk::default(), Config::new("/d")).unwrap();
-    store.commit(vec![relaxed(put("/lease", "0", Expect::Absent))]).await.unwrap();
+    store.commit(vec![relaxed(put("/lease", "0", Precondition::Absent))]).await.unwrap();
     let before = store.bytes_written();
     for number in 0..100 {
-        store.commit(vec![relaxed(put("/lease", &number.to_string(), Expect::Anything))]).await.unwrap();
+        store.commit(vec![relaxed(put("/lease", &number.to_string(), Precondition::Anything))]).await.unwrap();
     }
     assert_eq!(store.bytes_written(), before, "a relaxed write waits for the next batch");
 }
 
-/// An hour of a store in memory takes no time, and runs on the test's thread only.
+/// An hour of a store in memory passes in no time, and runs on the test's thread only.
 #[tokio::test(start_paused = true)]
 async fn memory_store_follows_simulated_time() {
     let sink = Recorder::new();
     let store = store::memory::open(sink.clone()).unwrap();
     let start = tokio::time::Instant::now();
     for (key, seconds) in [("/long", 3600), ("/short", 60)] {
-        let write = Write { ttl: Some(Duration::from_secs(seconds)), ..put(key, "1", Expect::Absent) };
+        let write = Write { ttl: Some(Duration::from_secs(seconds)), ..put(key, "1", Precondition::Absent) };
         store.commit(vec![write]).await.unwrap();
     }
     assert_eq!(start.elapsed(), Duration::ZERO, "a write waits for nothing");
     let mut watch = store.watch("/", store.revision().await.unwrap()).unwrap();
     for (key, seconds) in [("/short", 60), ("/long", 3600)] {
         let event = loop {
-            if let Notice::Events(mut events) = watch.next().await.unwrap() {
+            if let WatchResponse::Events(mut events) = watch.next().await.unwrap() {
                 break events.remove(0);
             }
         };
@@ -216,7 +216,7 @@ async fn memory_store_follows_simulated_time() {
 async fn first_write_in_memory_is_not_lost() {
     for _ in 0..2000 {
         let store = store::memory::open(Recorder::new()).unwrap();
-        within("the first write", store.commit(vec![put("/a", "1", Expect::Absent)])).await.unwrap();
+        within("the first write", store.commit(vec![put("/a", "1", Precondition::Absent)])).await.unwrap();
     }
 }
 
@@ -275,7 +275,7 @@ fn write_forever(dir: &Path) {
                 let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                 for number in 0.. {
                     let key = format!("/{}/{writer}/{number}", std::process::id());
-                    let write = put(&key, &"x".repeat(500), Expect::Absent);
+                    let write = put(&key, &"x".repeat(500), Precondition::Absent);
                     let revision = runtime.block_on(store.commit(vec![write])).unwrap()[0].revision;
                     // One call: the reader must not see a partial line that is valid by chance.
                     std::io::stdout().write_all(format!("written {key} {revision}\n").as_bytes()).unwrap();

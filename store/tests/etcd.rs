@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::{Error, Expect, Range, Store, Write};
+use store::{Error, Precondition, Range, Store, Write};
 use support::etcd::Server;
 use support::{Recorder, everything, put, until, within};
 
@@ -16,7 +16,7 @@ async fn layout_matches_upstream() {
     let server = Server::start();
     let sink = Recorder::new();
     let store = server.connect(server.config("/registry"), sink.clone()).await;
-    store.commit(vec![put("/pods/default/web", "1", Expect::Absent)]).await.unwrap();
+    store.commit(vec![put("/pods/default/web", "1", Precondition::Absent)]).await.unwrap();
     let shown = server.etcdctl(&["get", "--prefix", "/"]);
     assert_eq!(shown, "/registry/pods/default/web\n{\"rv\":\"\",\"value\":\"1\"}\n");
     assert!(store.version().await.unwrap().starts_with("3."));
@@ -30,14 +30,14 @@ async fn writes_outside_the_prefix_only_move_the_revision() {
     let server = Server::start();
     let sink = Recorder::new();
     let store = server.connect(server.config("/registry"), sink.clone()).await;
-    let before = store.commit(vec![put("/a", "1", Expect::Absent)]).await.unwrap()[0].revision;
+    let before = store.commit(vec![put("/a", "1", Precondition::Absent)]).await.unwrap()[0].revision;
     for number in 0..5 {
         server.etcdctl(&["put", &format!("/registrz/{number}"), "x"]);
     }
     assert_eq!(within("the revision", store.revision()).await.unwrap(), before + 5);
     assert_eq!(store.range(everything()).await.unwrap().entries.len(), 1);
     assert_eq!(sink.events().len(), 1);
-    let after = store.commit(vec![put("/b", "1", Expect::Absent)]).await.unwrap()[0].revision;
+    let after = store.commit(vec![put("/b", "1", Precondition::Absent)]).await.unwrap()[0].revision;
     assert_eq!(after, before + 6);
 }
 
@@ -48,10 +48,12 @@ async fn two_servers_see_each_others_writes() {
     let first = server.connect(server.config("/registry"), first_sink.clone()).await;
     let second = server.connect(server.config("/registry"), second_sink.clone()).await;
     for number in 0..20 {
-        let revision = first.commit(vec![put("/a", &number.to_string(), Expect::Anything)]).await.unwrap()[0].revision;
+        let revision =
+            first.commit(vec![put("/a", &number.to_string(), Precondition::Anything)]).await.unwrap()[0].revision;
         assert_eq!(second.revision().await.unwrap(), revision);
         assert!(second_sink.newest() >= revision, "a read that waited for the revision sees it");
-        let revision = second.commit(vec![put("/b", &number.to_string(), Expect::Anything)]).await.unwrap()[0].revision;
+        let revision =
+            second.commit(vec![put("/b", &number.to_string(), Precondition::Anything)]).await.unwrap()[0].revision;
         assert_eq!(first.get("/b").await.unwrap().unwrap().revision, revision);
     }
 }
@@ -63,10 +65,12 @@ async fn etcd_restarts_lose_no_event() {
     let store = server.connect(server.config("/registry"), sink.clone()).await;
     let mut expected = Vec::new();
     for number in 0..4 {
-        expected.push(store.commit(vec![put("/a", &number.to_string(), Expect::Anything)]).await.unwrap()[0].revision);
+        expected.push(
+            store.commit(vec![put("/a", &number.to_string(), Precondition::Anything)]).await.unwrap()[0].revision,
+        );
         server.kill();
         server.run();
-        // A write of another client that our watch could not receive when it was made.
+        // A write of another client that our watch could not receive at that time.
         until("etcd's start", || std::net::TcpStream::connect(server.endpoint().trim_start_matches("http://")).is_ok());
         server.etcdctl(&["put", "/registry/b", &number.to_string()]);
         expected.push(expected.last().unwrap() + 1);
@@ -81,7 +85,7 @@ async fn resyncs_after_compaction() {
     let sink = Recorder::new();
     let store = server.connect(server.config("/registry"), sink.clone()).await;
     for key in ["/changed", "/deleted", "/same"] {
-        store.commit(vec![put(key, "1", Expect::Absent)]).await.unwrap();
+        store.commit(vec![put(key, "1", Precondition::Absent)]).await.unwrap();
     }
     let before = store.revision().await.unwrap();
     let mut watch = store.watch("/", before).unwrap();
@@ -115,7 +119,7 @@ async fn resyncs_after_compaction() {
     };
     let ended = within("the end of the watch", ended).await;
     assert!(matches!(ended, Error::Lagging | Error::Compacted { .. }), "a watch with a gap ends: {ended:?}");
-    store.commit(vec![put("/more", "1", Expect::Absent)]).await.unwrap();
+    store.commit(vec![put("/more", "1", Precondition::Absent)]).await.unwrap();
 }
 
 #[tokio::test]
@@ -124,7 +128,7 @@ async fn leases_are_shared() {
     let store = server.connect(server.config("/registry"), Recorder::new()).await;
     for number in 0..10 {
         let ttl = Some(Duration::from_secs(3600));
-        let write = Write { ttl, ..put(&format!("/events/{number}"), "1", Expect::Absent) };
+        let write = Write { ttl, ..put(&format!("/events/{number}"), "1", Precondition::Absent) };
         let entry = store.commit(vec![write]).await.unwrap().remove(0).entry.unwrap();
         assert_eq!(store.get(&entry.key).await.unwrap().unwrap(), entry);
     }
@@ -138,10 +142,10 @@ async fn compaction_uses_upstreams_key() {
         store::etcd::Config { compact_interval: Some(Duration::from_millis(20)), ..server.config("/registry") };
     let first = Arc::new(server.connect(config.clone(), Recorder::new()).await);
     let _second = server.connect(config, Recorder::new()).await;
-    let old = first.commit(vec![put("/a", "1", Expect::Absent)]).await.unwrap()[0].revision;
+    let old = first.commit(vec![put("/a", "1", Precondition::Absent)]).await.unwrap()[0].revision;
     let compacted = async {
         loop {
-            first.commit(vec![put("/a", "2", Expect::Anything)]).await.unwrap();
+            first.commit(vec![put("/a", "2", Precondition::Anything)]).await.unwrap();
             if let Err(Error::Compacted { .. }) = first.range(Range { revision: old, ..everything() }).await {
                 break;
             }
@@ -155,7 +159,7 @@ async fn compaction_uses_upstreams_key() {
 async fn snapshots_have_etcds_format() {
     let server = Server::start();
     let store = server.connect(server.config("/registry"), Recorder::new()).await;
-    let revision = store.commit(vec![put("/a", "1", Expect::Absent)]).await.unwrap()[0].revision;
+    let revision = store.commit(vec![put("/a", "1", Precondition::Absent)]).await.unwrap()[0].revision;
     let path = server.dir.path().join("snapshot");
     assert_eq!(store.snapshot(&path).await.unwrap(), revision);
     let status = server.etcdctl(&["snapshot", "status", path.to_str().unwrap()]);
@@ -197,7 +201,7 @@ async fn tls_with_a_client_certificate() {
         ..anonymous.clone()
     };
     let store = server.connect(trusted, Recorder::new()).await;
-    store.commit(vec![put("/a", "1", Expect::Absent)]).await.unwrap();
+    store.commit(vec![put("/a", "1", Precondition::Absent)]).await.unwrap();
     assert!(store.get("/a").await.unwrap().is_some());
     let refused = store::etcd::connect(anonymous, Recorder::new()).await;
     assert!(matches!(refused, Err(Error::Unavailable(_))), "a client without a certificate got in");

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use stdx::sync::Mutex;
 use store::disk::Disk;
-use store::embedded::{self, Config, Embedded};
-use store::{Error, Expect, Op, Revision, Store, Template, Write};
+use store::embedded::{self, Config, EmbeddedStore};
+use store::{Error, Op, Precondition, Revision, Store, Template, Write};
 use support::sim::{Fault, SimDisk};
 use support::{Recorder, delete, put, relaxed, until};
 
-fn open(disk: &SimDisk, config: Config) -> store::Result<Embedded> {
+fn open(disk: &SimDisk, config: Config) -> store::Result<EmbeddedStore> {
     embedded::open(config, Arc::new(disk.clone()), Recorder::new())
 }
 
@@ -24,10 +24,10 @@ fn small() -> Config {
 
 fn sized(key: &str, bytes: usize) -> Write {
     let template = Template { bytes: vec![b'x'; bytes], hole: None };
-    Write { op: Op::Put(template), ..put(key, "", Expect::Anything) }
+    Write { op: Op::Put(template), ..put(key, "", Precondition::Anything) }
 }
 
-async fn write(store: &Embedded, write: Write) -> store::Result<Revision> {
+async fn write(store: &EmbeddedStore, write: Write) -> store::Result<Revision> {
     Ok(store.commit(vec![write]).await?[0].revision)
 }
 
@@ -40,7 +40,7 @@ fn log_file(disk: &SimDisk, place: usize) -> PathBuf {
 async fn full_disk_is_reported_without_loss() {
     let disk = SimDisk::new(1);
     let store = open(&disk, small()).unwrap();
-    write(&store, put("/before", "1", Expect::Absent)).await.unwrap();
+    write(&store, put("/before", "1", Precondition::Absent)).await.unwrap();
     disk.set_free(0);
     let mut revision = 0;
     let full = loop {
@@ -56,7 +56,7 @@ async fn full_disk_is_reported_without_loss() {
     assert!(store.get("/relaxed").await.unwrap().is_none());
     assert!(store.get("/before").await.unwrap().is_some());
     disk.set_free(u64::MAX);
-    let after = write(&store, put("/after", "1", Expect::Absent)).await.unwrap();
+    let after = write(&store, put("/after", "1", Precondition::Absent)).await.unwrap();
     assert_eq!(after, revision + 1);
     drop(store);
     disk.reboot();
@@ -69,12 +69,12 @@ async fn full_disk_is_reported_without_loss() {
 async fn failed_writes_are_reported_and_the_next_succeeds() {
     let disk = SimDisk::new(2);
     let store = open(&disk, small()).unwrap();
-    let first = write(&store, put("/a", "1", Expect::Absent)).await.unwrap();
+    let first = write(&store, put("/a", "1", Precondition::Absent)).await.unwrap();
     disk.fail(Fault::Write, 1);
     let failed = write(&store, sized("/b", 3000)).await;
     assert!(matches!(failed, Err(Error::Io { .. })), "{failed:?}");
     assert!(store.get("/b").await.unwrap().is_none());
-    let second = write(&store, put("/c", "1", Expect::Absent)).await.unwrap();
+    let second = write(&store, put("/c", "1", Precondition::Absent)).await.unwrap();
     assert_eq!(second, first + 1);
     drop(store);
     disk.reboot();
@@ -92,16 +92,16 @@ async fn failed_sync_is_fatal() {
         let fatal = Arc::new(move |reason: &str| remember.lock().push(reason.to_owned()));
         let store = open(&disk, Config { fatal, ..small() }).unwrap();
         if fault == Fault::Sync {
-            write(&store, put("/a", "1", Expect::Absent)).await.unwrap();
+            write(&store, put("/a", "1", Precondition::Absent)).await.unwrap();
         }
         disk.fail(fault, 1);
-        let failed = write(&store, put("/b", "1", Expect::Absent)).await;
+        let failed = write(&store, put("/b", "1", Precondition::Absent)).await;
         assert!(matches!(failed, Err(Error::Io { .. })), "{failed:?}");
         assert_eq!(reasons.lock().len(), 1, "the process would have ended");
         assert!(store.get("/b").await.unwrap().is_none(), "what may not be on disk is not shown");
         let operations = disk.operations();
         for durable in [true, false] {
-            let write_ = put("/c", "1", Expect::Absent);
+            let write_ = put("/c", "1", Precondition::Absent);
             let later = write(&store, if durable { write_ } else { relaxed(write_) }).await;
             assert!(matches!(later, Err(Error::Io { .. })), "{later:?}");
         }
@@ -113,7 +113,7 @@ async fn failed_sync_is_fatal() {
 async fn three_batches(disk: &SimDisk, close: bool) {
     let store = open(disk, small()).unwrap();
     for number in 0..3 {
-        write(&store, put(&format!("/{number}"), "value", Expect::Absent)).await.unwrap();
+        write(&store, put(&format!("/{number}"), "value", Precondition::Absent)).await.unwrap();
     }
     if close {
         store.close().await.unwrap();
@@ -141,7 +141,7 @@ async fn damage_is_reported() {
         let path = log_file(&disk, 0);
         disk.edit(&path, |content| content[place] ^= 1);
         let Err(Error::Damaged { file, offset: at, what: why }) = open(&disk, small()) else {
-            panic!("byte {place} was changed and nobody noticed");
+            panic!("byte {place} was changed and not detected");
         };
         assert_eq!((Path::new(&file), at, why.as_str()), (path.as_path(), offset, what), "byte {place}");
     }
@@ -217,9 +217,9 @@ async fn idle_stores_write_nothing() {
 async fn relaxed_writes_are_flushed() {
     let disk = SimDisk::new(9);
     let store = open(&disk, Config { relaxed_delay: Duration::from_millis(5), ..small() }).unwrap();
-    write(&store, relaxed(put("/first", "1", Expect::Absent))).await.unwrap();
+    write(&store, relaxed(put("/first", "1", Precondition::Absent))).await.unwrap();
     let reserved = disk.operations();
-    write(&store, relaxed(put("/second", "1", Expect::Absent))).await.unwrap();
+    write(&store, relaxed(put("/second", "1", Precondition::Absent))).await.unwrap();
     until("the flush", || disk.operations() > reserved);
     disk.cut_power_after(0);
     // The flush is one write and one sync; it may be between them.
@@ -234,8 +234,8 @@ async fn lost_relaxed_writes_do_not_reuse_revisions() {
     let disk = SimDisk::new(10);
     let config = Config { relaxed_delay: Duration::from_secs(3600), ..small() };
     let store = open(&disk, config.clone()).unwrap();
-    write(&store, relaxed(put("/kept", "1", Expect::Absent))).await.unwrap();
-    let lost = write(&store, relaxed(put("/lost", "1", Expect::Absent))).await.unwrap();
+    write(&store, relaxed(put("/kept", "1", Precondition::Absent))).await.unwrap();
+    let lost = write(&store, relaxed(put("/lost", "1", Precondition::Absent))).await.unwrap();
     disk.cut_power_after(0);
     drop(store);
     disk.reboot();
@@ -244,7 +244,7 @@ async fn lost_relaxed_writes_do_not_reuse_revisions() {
     let revision = store.revision().await.unwrap();
     assert!(revision > lost, "{revision} may have been seen with another state");
     assert!(matches!(store.watch("/", lost), Err(Error::Compacted { .. })));
-    assert_eq!(write(&store, put("/new", "1", Expect::Absent)).await.unwrap(), revision + 1);
+    assert_eq!(write(&store, put("/new", "1", Precondition::Absent)).await.unwrap(), revision + 1);
 }
 
 /// A durable deletion of a key that a relaxed write has deleted already changes nothing, but promises the same.
@@ -253,11 +253,11 @@ async fn durable_deletions_make_relaxed_ones_durable() {
     let disk = SimDisk::new(8);
     let config = Config { relaxed_delay: Duration::from_secs(3600), fatal: Arc::new(|_| {}), ..small() };
     let store = open(&disk, config.clone()).unwrap();
-    write(&store, put("/key", "1", Expect::Absent)).await.unwrap();
+    write(&store, put("/key", "1", Precondition::Absent)).await.unwrap();
     // The first relaxed write reserves revisions on disk; the second stays in memory.
-    write(&store, relaxed(put("/other", "1", Expect::Absent))).await.unwrap();
-    write(&store, relaxed(delete("/key", Expect::Anything))).await.unwrap();
-    write(&store, delete("/key", Expect::Anything)).await.unwrap();
+    write(&store, relaxed(put("/other", "1", Precondition::Absent))).await.unwrap();
+    write(&store, relaxed(delete("/key", Precondition::Anything))).await.unwrap();
+    write(&store, delete("/key", Precondition::Anything)).await.unwrap();
     disk.cut_power_after(0);
     drop(store);
     disk.reboot();
@@ -270,9 +270,9 @@ async fn close_flushes_relaxed_writes() {
     let disk = SimDisk::new(11);
     let config = Config { relaxed_delay: Duration::from_secs(3600), ..small() };
     let store = open(&disk, config.clone()).unwrap();
-    write(&store, put("/a", "1", Expect::Absent)).await.unwrap();
-    write(&store, relaxed(put("/b", "1", Expect::Absent))).await.unwrap();
-    let last = write(&store, relaxed(put("/c", "1", Expect::Absent))).await.unwrap();
+    write(&store, put("/a", "1", Precondition::Absent)).await.unwrap();
+    write(&store, relaxed(put("/b", "1", Precondition::Absent))).await.unwrap();
+    let last = write(&store, relaxed(put("/c", "1", Precondition::Absent))).await.unwrap();
     store.close().await.unwrap();
     disk.reboot();
     let store = open(&disk, config).unwrap();

@@ -47,7 +47,7 @@ async fn etcd_that_is_killed() {
     let other = server.connect(server.config("/other"), Recorder::new()).await;
     let faults = async {
         for number in 0..3 {
-            let aside = support::put(&format!("/{number}"), "1", store::Expect::Anything);
+            let aside = support::put(&format!("/{number}"), "1", store::Precondition::Anything);
             // Once it responds to this, it has responded to others as well.
             history::until_ok(|| store::Store::commit(&other, vec![aside.clone()])).await;
             server.kill();

@@ -62,8 +62,8 @@ pub(crate) struct Demux {
 }
 
 impl Demux {
-    /// Distributes messages until the other end closes. A sink without a reader is dropped; a full one blocks the
-    /// others.
+    /// Distributes messages until the other end closes. A sink without a reader is dropped; a full sink blocks all
+    /// sinks.
     pub(crate) async fn run<R, W>(mut self, receiver: &mut Receiver<R, W>) -> Result<()>
     where
         R: AsyncRead + Unpin,

@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-pub(crate) struct Idle<IO> {
+pub(crate) struct IdleTimeout<IO> {
     io: IO,
     period: Duration,
     last: Instant,
     sleep: Pin<Box<Sleep>>,
 }
 
-impl<IO> Idle<IO> {
+impl<IO> IdleTimeout<IO> {
     pub(crate) fn new(io: IO, period: Duration) -> Self {
         Self { io, period, last: Instant::now(), sleep: Box::pin(tokio::time::sleep(period)) }
     }
@@ -40,14 +40,14 @@ impl<IO> Idle<IO> {
     }
 }
 
-impl<IO: AsyncRead + Unpin> AsyncRead for Idle<IO> {
+impl<IO: AsyncRead + Unpin> AsyncRead for IdleTimeout<IO> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         let poll = Pin::new(&mut self.io).poll_read(context, out);
         if poll.is_pending() { self.poll_idle(context) } else { self.seen(poll) }
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Idle<IO> {
+impl<IO: AsyncWrite + Unpin> AsyncWrite for IdleTimeout<IO> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize>> {
         let poll = Pin::new(&mut self.io).poll_write(context, data);
         self.seen(poll)
@@ -71,7 +71,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn times_out_only_when_idle() {
         let (near, mut far) = tokio::io::duplex(64);
-        let mut near = Idle::new(near, Duration::from_secs(10));
+        let mut near = IdleTimeout::new(near, Duration::from_secs(10));
         let begin = Instant::now();
         tokio::time::sleep(Duration::from_secs(6)).await;
         far.write_all(b"x").await.unwrap();

@@ -1,5 +1,6 @@
-//! The protocols for the streams of remote commands and port forwarding over one upgraded HTTP connection: both ends
-//! of each, over WebSocket and SPDY. It knows bytes, channels and exit codes, but neither pods nor authorization.
+//! The protocols for the streams of remote commands and port forwarding over one upgraded HTTP connection: both ends of
+//! each, over WebSocket and SPDY. The crate handles bytes, channels and exit codes, and is independent of pods and
+//! authorization.
 
 #![warn(unreachable_pub)]
 
@@ -14,7 +15,7 @@ mod upgrade;
 pub mod websocket;
 
 pub use tunnel::tunnel;
-pub use upgrade::{Carrier, Refusal, UpgradeError, accept_key, agreed, request_upgrade};
+pub use upgrade::{Transport, UpgradeError, UpgradeRejection, accept_key, agreed, request_upgrade};
 
 use std::time::Duration;
 

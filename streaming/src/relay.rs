@@ -13,9 +13,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
 use crate::port_forward::{self, TUNNEL, TUNNEL_PREFERRED};
-use crate::remote_command::{self, Ending, Options, Remote, Streams, Verb, remote_command};
+use crate::remote_command::{self, CommandResult, Options, RemoteCommand, Streams, Verb, remote_command};
 use crate::websocket::{Role, byte_stream};
-use crate::{Carrier, Connection, Timeouts, UpgradeError, agreed, request_upgrade, tunnel, upgrade};
+use crate::{Connection, Timeouts, Transport, UpgradeError, agreed, request_upgrade, tunnel, upgrade};
 
 /// The client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl RelayMode {
     }
 }
 
-/// Whether a request asks for an upgrade.
+/// Whether a request is an upgrade request.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
     upgrade::has_token(headers, http::header::CONNECTION.as_str(), "upgrade")
         && headers.contains_key(http::header::UPGRADE)
@@ -78,7 +78,7 @@ pub enum RelayError {
 
 /// The response to the client.
 #[derive(Debug)]
-pub enum Relayed {
+pub enum RelayResponse {
     /// From this relay, which forwards the connection afterwards.
     Here(Response<Full<Bytes>>),
     /// From the backend, which did not upgrade.
@@ -98,7 +98,7 @@ pub async fn relay<B, F, Fut, E>(
     place: PathAndQuery,
     timeouts: Timeouts,
     send: F,
-) -> Result<Relayed, RelayError>
+) -> Result<RelayResponse, RelayError>
 where
     F: FnOnce(Request<Full<Bytes>>) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Response<Incoming>, E>> + Send + 'static,
@@ -111,36 +111,36 @@ where
             *onward.headers_mut() = passed(request.headers());
             let response = send(onward).await.map_err(failed_to_send)?;
             if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                return Ok(Relayed::Behind(response));
+                return Ok(RelayResponse::Behind(response));
             }
-            Ok(Relayed::Here(join(client, response, timeouts)))
+            Ok(RelayResponse::Here(join(client, response, timeouts)))
         }
         RelayMode::Translated(verb, options) => {
             let run = move |streams| async move {
                 let behind = command(place, options, send).await;
                 match behind {
                     Ok(remote) => carry(streams, remote).await,
-                    Err(error) => Ending::Internal(error.to_string()),
+                    Err(error) => CommandResult::Internal(error.to_string()),
                 }
             };
-            Ok(Relayed::Here(remote_command(request, verb, options, timeouts, run)))
+            Ok(RelayResponse::Here(remote_command(request, verb, options, timeouts, run)))
         }
         RelayMode::Unwrapped => {
             let upgrading = match upgrade::websocket(&mut request, TUNNEL_PREFERRED) {
                 Ok(upgrading) => upgrading,
-                Err(refusal) => return Ok(Relayed::Here(refusal.response())),
+                Err(refusal) => return Ok(RelayResponse::Here(refusal.response())),
             };
             let mut onward = onward(Method::POST, place);
-            request_upgrade(&mut onward, Carrier::Spdy, port_forward::SPDY_PREFERRED);
+            request_upgrade(&mut onward, Transport::Spdy, port_forward::SPDY_PREFERRED);
             let request_kind = onward.headers().clone();
             let mut response = send(onward).await.map_err(failed_to_send)?;
             if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                return Ok(Relayed::Behind(response));
+                return Ok(RelayResponse::Behind(response));
             }
-            agreed(&request_kind, &response, Carrier::Spdy)?;
+            agreed(&request_kind, &response, Transport::Spdy)?;
             let behind = hyper::upgrade::on(&mut response);
             tokio::spawn(pass(upgrading.connection, behind, timeouts, |io| byte_stream(io, Role::Server)));
-            Ok(Relayed::Here(upgrading.response))
+            Ok(RelayResponse::Here(upgrading.response))
         }
     }
 }
@@ -189,22 +189,22 @@ async fn pass<IO: Connection>(
 }
 
 /// Starts the command on the backend over SPDY.
-async fn command<F, Fut, E>(place: PathAndQuery, options: Options, send: F) -> Result<Remote, RelayError>
+async fn command<F, Fut, E>(place: PathAndQuery, options: Options, send: F) -> Result<RemoteCommand, RelayError>
 where
     F: FnOnce(Request<Full<Bytes>>) -> Fut,
     Fut: Future<Output = Result<Response<Incoming>, E>>,
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut onward = onward(Method::POST, place);
-    request_upgrade(&mut onward, Carrier::Spdy, remote_command::SPDY_PREFERRED);
+    request_upgrade(&mut onward, Transport::Spdy, remote_command::SPDY_PREFERRED);
     let request_kind = onward.headers().clone();
     let mut response = send(onward).await.map_err(failed_to_send)?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(RelayError::Refused(refusal(response).await));
     }
-    let protocol = agreed(&request_kind, &response, Carrier::Spdy)?;
+    let protocol = agreed(&request_kind, &response, Transport::Spdy)?;
     let upgraded = hyper::upgrade::on(&mut response).await?;
-    Ok(remote_command::connect(TokioIo::new(upgraded), Carrier::Spdy, &protocol, options).await?)
+    Ok(remote_command::connect(TokioIo::new(upgraded), Transport::Spdy, &protocol, options).await?)
 }
 
 /// The message of an error response: from its Status, or the text.
@@ -217,7 +217,7 @@ async fn refusal(response: Response<Incoming>) -> String {
 }
 
 /// Copies the streams of a command until it has ended or the client disconnects.
-async fn carry(streams: Streams, remote: Remote) -> Ending {
+async fn carry(streams: Streams, remote: RemoteCommand) -> CommandResult {
     let Streams { stdin, stdout, stderr, resize: mut sizes, mut gone } = streams;
     // Aborted with this function: no one waits for input.
     let mut inputs = JoinSet::new();
@@ -256,24 +256,24 @@ async fn carry(streams: Streams, remote: Remote) -> Ending {
     tokio::select! {
         biased;
         ending = ended => relayed(ending),
-        () = gone.wait() => Ending::Internal("the client is gone".to_string()),
+        () = gone.wait() => CommandResult::Internal("the client is gone".to_string()),
     }
 }
 
 /// An ending with its original message.
-fn relayed(ending: std::io::Result<Ending>) -> Ending {
+fn relayed(ending: std::io::Result<CommandResult>) -> CommandResult {
     match ending {
-        Ok(Ending::ExitCode { code, message }) => {
+        Ok(CommandResult::ExitCode { code, message }) => {
             let words = message.strip_prefix("command terminated with non-zero exit code: ");
             let message = words.map(str::to_string).unwrap_or(message);
-            Ending::ExitCode { code, message }
+            CommandResult::ExitCode { code, message }
         }
-        Ok(Ending::Failed(message)) => {
+        Ok(CommandResult::Failed(message)) => {
             let words = message.strip_prefix("Internal error occurred: ");
-            Ending::Internal(words.map(str::to_string).unwrap_or(message))
+            CommandResult::Internal(words.map(str::to_string).unwrap_or(message))
         }
         Ok(ending) => ending,
-        Err(error) => Ending::Internal(error.to_string()),
+        Err(error) => CommandResult::Internal(error.to_string()),
     }
 }
 
@@ -330,12 +330,15 @@ mod tests {
 
     #[test]
     fn endings_keep_their_message() {
-        let exit = |message: &str| Ending::ExitCode { code: 3, message: message.to_string() };
+        let exit = |message: &str| CommandResult::ExitCode { code: 3, message: message.to_string() };
         let cases = [
-            (Ending::Success, Ending::Success),
+            (CommandResult::Success, CommandResult::Success),
             (exit("command terminated with non-zero exit code: exit status 3"), exit("exit status 3")),
-            (Ending::Failed("Internal error occurred: no".to_string()), Ending::Internal("no".to_string())),
-            (Ending::Failed("no".to_string()), Ending::Internal("no".to_string())),
+            (
+                CommandResult::Failed("Internal error occurred: no".to_string()),
+                CommandResult::Internal("no".to_string()),
+            ),
+            (CommandResult::Failed("no".to_string()), CommandResult::Internal("no".to_string())),
         ];
         for (ending, want) in cases {
             assert_eq!(relayed(Ok(ending)), want);

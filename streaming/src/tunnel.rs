@@ -4,13 +4,13 @@ use std::io::Result;
 use std::time::Duration;
 
 use crate::Connection;
-use crate::idle::Idle;
+use crate::idle::IdleTimeout;
 
 /// Copies in both directions until both have ended, or the connection is idle for too long. Returns the number of
 /// bytes in each direction.
 pub async fn tunnel<A: Connection, B: Connection>(near: A, mut far: B, idle: Duration) -> Result<(u64, u64)> {
     // All bytes pass through this end.
-    let mut near = Idle::new(near, idle);
+    let mut near = IdleTimeout::new(near, idle);
     tokio::io::copy_bidirectional_with_sizes(&mut near, &mut far, crate::BUFFER, crate::BUFFER).await
 }
 

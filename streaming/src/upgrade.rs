@@ -20,14 +20,14 @@ const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Why a request cannot be upgraded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct UpgradeRejection {
     pub status: StatusCode,
     pub message: String,
     /// The supported protocols, for a client that supports none of them.
     pub accepted: &'static [&'static str],
 }
 
-impl Refusal {
+impl UpgradeRejection {
     /// A 400 with a message.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, message: message.into(), accepted: &[] }
@@ -48,14 +48,14 @@ impl Refusal {
 }
 
 /// An upgrade in progress: the response to send, and the connection that follows it.
-pub(crate) struct Upgrading {
+pub(crate) struct PendingUpgrade {
     /// The negotiated protocol without its transport; empty if the client named none.
     pub protocol: &'static str,
     pub response: Response<Full<Bytes>>,
     pub connection: OnUpgrade,
 }
 
-/// Whether a request asks for WebSocket; others are assumed to use SPDY.
+/// Whether a request is an upgrade to WebSocket; other upgrades are assumed to be SPDY.
 pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     has_token(headers, UPGRADE.as_str(), "websocket") && has_token(headers, CONNECTION.as_str(), "upgrade")
 }
@@ -66,21 +66,24 @@ pub(crate) fn websocket_protocols(headers: &HeaderMap) -> Vec<String> {
 }
 
 /// Negotiates a WebSocket subprotocol: the client's first that is supported. A client that names none gets none.
-pub(crate) fn websocket<B>(request: &mut Request<B>, accepted: &'static [&'static str]) -> Result<Upgrading, Refusal> {
+pub(crate) fn websocket<B>(
+    request: &mut Request<B>,
+    accepted: &'static [&'static str],
+) -> Result<PendingUpgrade, UpgradeRejection> {
     let headers = request.headers();
     if headers.get(WEBSOCKET_VERSION).is_none_or(|version| version.as_bytes() != b"13") {
-        return Err(Refusal::bad_request("missing or bad WebSocket Version"));
+        return Err(UpgradeRejection::bad_request("missing or bad WebSocket Version"));
     }
     let key = headers.get(WEBSOCKET_KEY).and_then(|key| key.to_str().ok());
     let key = key.filter(|key| STANDARD.decode(key).is_ok_and(|nonce| nonce.len() == 16));
-    let key = key.ok_or_else(|| Refusal::bad_request("missing or bad Sec-WebSocket-Key"))?;
-    let asked = websocket_protocols(headers);
-    let protocol = if asked.is_empty() { Some("") } else { choose(&asked, accepted) };
-    let protocol = protocol.ok_or_else(|| Refusal {
+    let key = key.ok_or_else(|| UpgradeRejection::bad_request("missing or bad Sec-WebSocket-Key"))?;
+    let requested = websocket_protocols(headers);
+    let protocol = if requested.is_empty() { Some("") } else { choose(&requested, accepted) };
+    let protocol = protocol.ok_or_else(|| UpgradeRejection {
         status: StatusCode::FORBIDDEN,
         message: format!(
             "requested protocol(s) are not supported: [{}]; supports [{}]",
-            asked.join(" "),
+            requested.join(" "),
             accepted.join(" ")
         ),
         accepted: &[],
@@ -91,31 +94,34 @@ pub(crate) fn websocket<B>(request: &mut Request<B>, accepted: &'static [&'stati
     if !protocol.is_empty() {
         response.headers_mut().insert(WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
     }
-    Ok(Upgrading { protocol, response, connection: hyper::upgrade::on(request) })
+    Ok(PendingUpgrade { protocol, response, connection: hyper::upgrade::on(request) })
 }
 
 /// Negotiates a protocol over SPDY, which the client must name.
-pub(crate) fn spdy<B>(request: &mut Request<B>, accepted: &'static [&'static str]) -> Result<Upgrading, Refusal> {
+pub(crate) fn spdy<B>(
+    request: &mut Request<B>,
+    accepted: &'static [&'static str],
+) -> Result<PendingUpgrade, UpgradeRejection> {
     let headers = request.headers();
-    let asked = tokens(headers, STREAM_PROTOCOL);
-    if asked.is_empty() {
-        return Err(Refusal::bad_request("unable to upgrade: X-Stream-Protocol-Version is required"));
+    let requested = tokens(headers, STREAM_PROTOCOL);
+    if requested.is_empty() {
+        return Err(UpgradeRejection::bad_request("unable to upgrade: X-Stream-Protocol-Version is required"));
     }
-    let protocol = choose(&asked, accepted).ok_or_else(|| Refusal {
+    let protocol = choose(&requested, accepted).ok_or_else(|| UpgradeRejection {
         status: StatusCode::FORBIDDEN,
         message: format!(
             "unable to upgrade: unable to negotiate protocol: client supports [{}], server accepts [{}]",
-            asked.join(" "),
+            requested.join(" "),
             accepted.join(" ")
         ),
         accepted,
     })?;
     if !has_token(headers, CONNECTION.as_str(), "upgrade") || !has_token(headers, UPGRADE.as_str(), SPDY) {
-        return Err(Refusal::bad_request("unable to upgrade: missing upgrade headers in request"));
+        return Err(UpgradeRejection::bad_request("unable to upgrade: missing upgrade headers in request"));
     }
     let mut response = switching(SPDY);
     response.headers_mut().insert(STREAM_PROTOCOL, HeaderValue::from_static(protocol));
-    Ok(Upgrading { protocol, response, connection: hyper::upgrade::on(request) })
+    Ok(PendingUpgrade { protocol, response, connection: hyper::upgrade::on(request) })
 }
 
 fn switching(upgrade: &'static str) -> Response<Full<Bytes>> {
@@ -136,8 +142,8 @@ pub(crate) fn has_token(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
     tokens(headers, name).iter().any(|token| token.eq_ignore_ascii_case(wanted))
 }
 
-fn choose(asked: &[String], accepted: &'static [&'static str]) -> Option<&'static str> {
-    asked.iter().find_map(|protocol| accepted.iter().find(|other| *other == protocol)).copied()
+fn choose(requested: &[String], accepted: &'static [&'static str]) -> Option<&'static str> {
+    requested.iter().find_map(|protocol| accepted.iter().find(|other| *other == protocol)).copied()
 }
 
 /// `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`.
@@ -153,24 +159,24 @@ fn value(text: &str) -> HeaderValue {
 
 /// The transport of the streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carrier {
+pub enum Transport {
     WebSocket,
     Spdy,
 }
 
 /// Adds upgrade headers for one of the protocols, in order of preference.
-pub fn request_upgrade<B>(request: &mut Request<B>, carrier: Carrier, protocols: &[&str]) {
+pub fn request_upgrade<B>(request: &mut Request<B>, transport: Transport, protocols: &[&str]) {
     let headers = request.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    match carrier {
-        Carrier::WebSocket => {
+    match transport {
+        Transport::WebSocket => {
             let key = STANDARD.encode(crate::websocket::random::<16>());
             headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
             headers.insert(WEBSOCKET_VERSION, HeaderValue::from_static("13"));
             headers.insert(WEBSOCKET_KEY, value(&key));
             headers.insert(WEBSOCKET_PROTOCOL, value(&protocols.join(", ")));
         }
-        Carrier::Spdy => {
+        Transport::Spdy => {
             headers.insert(UPGRADE, HeaderValue::from_static(SPDY));
             protocols.iter().for_each(|protocol| {
                 headers.append(STREAM_PROTOCOL, value(protocol));
@@ -188,7 +194,7 @@ pub enum UpgradeError {
     /// The response does not name the protocol of the upgrade.
     #[error("unable to upgrade connection: missing upgrade headers in response")]
     NoUpgrade,
-    /// The response does not prove that the server speaks WebSocket.
+    /// The response does not prove that the server supports WebSocket.
     #[error("unable to upgrade connection: invalid Sec-WebSocket-Accept in response")]
     Accept,
     /// The server chose a protocol that was not requested.
@@ -197,26 +203,26 @@ pub enum UpgradeError {
 }
 
 /// The protocol that the server selected; an error if it did not upgrade correctly.
-pub fn agreed<B>(asked: &HeaderMap, response: &Response<B>, carrier: Carrier) -> Result<String, UpgradeError> {
+pub fn agreed<B>(requested: &HeaderMap, response: &Response<B>, transport: Transport) -> Result<String, UpgradeError> {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(UpgradeError::Status(response.status()));
     }
-    let (upgrade, header) = match carrier {
-        Carrier::WebSocket => ("websocket", WEBSOCKET_PROTOCOL),
-        Carrier::Spdy => (SPDY, STREAM_PROTOCOL),
+    let (upgrade, header) = match transport {
+        Transport::WebSocket => ("websocket", WEBSOCKET_PROTOCOL),
+        Transport::Spdy => (SPDY, STREAM_PROTOCOL),
     };
     if !has_token(response.headers(), UPGRADE.as_str(), upgrade) {
         return Err(UpgradeError::NoUpgrade);
     }
-    if carrier == Carrier::WebSocket {
-        let key = asked.get(WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).unwrap_or_default();
+    if transport == Transport::WebSocket {
+        let key = requested.get(WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).unwrap_or_default();
         let accept = response.headers().get(WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
         if accept != Some(accept_key(key).as_bytes()) {
             return Err(UpgradeError::Accept);
         }
     }
     let protocol = tokens(response.headers(), header).into_iter().next().unwrap_or_default();
-    if tokens(asked, header).contains(&protocol) {
+    if tokens(requested, header).contains(&protocol) {
         return Ok(protocol);
     }
     Err(UpgradeError::Protocol(protocol))
@@ -268,17 +274,17 @@ mod tests {
 
     #[test]
     fn negotiates_the_clients_first_choice() {
-        for carrier in [Carrier::WebSocket, Carrier::Spdy] {
+        for transport in [Transport::WebSocket, Transport::Spdy] {
             let mut request = request(&[]);
-            request_upgrade(&mut request, carrier, &["v9", "v4.channel.k8s.io", "v5.channel.k8s.io"]);
-            let asked = request.headers().clone();
-            let upgrading = match carrier {
-                Carrier::WebSocket => websocket(&mut request, ACCEPTED),
-                Carrier::Spdy => spdy(&mut request, ACCEPTED),
+            request_upgrade(&mut request, transport, &["v9", "v4.channel.k8s.io", "v5.channel.k8s.io"]);
+            let requested = request.headers().clone();
+            let upgrading = match transport {
+                Transport::WebSocket => websocket(&mut request, ACCEPTED),
+                Transport::Spdy => spdy(&mut request, ACCEPTED),
             };
             let upgrading = upgrading.ok().unwrap();
             assert_eq!(upgrading.protocol, "v4.channel.k8s.io");
-            assert_eq!(agreed(&asked, &upgrading.response, carrier), Ok("v4.channel.k8s.io".to_string()));
+            assert_eq!(agreed(&requested, &upgrading.response, transport), Ok("v4.channel.k8s.io".to_string()));
         }
     }
 

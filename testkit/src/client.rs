@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{Tree, json};
 use bytes::{Bytes, BytesMut};
-use cluster::pki::Pair;
+use cluster::pki::CertificateAndKey;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
 use http_client::{Address, Identity, Stream, Trust};
@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 
-/// How long any one thing may take before a test gives up.
+/// The deadline of a single step of a test.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A plain HTTPS client of an API server.
@@ -46,12 +46,12 @@ impl Reply {
 
 impl Client {
     /// A client with a certificate.
-    pub fn new(address: SocketAddr, ca: &Pair, user: &Pair) -> Client {
+    pub fn new(address: SocketAddr, ca: &CertificateAndKey, user: &CertificateAndKey) -> Client {
         Client::as_user(address, ca, Some(user))
     }
 
-    /// With a certificate or without one.
-    pub fn as_user(address: SocketAddr, ca: &Pair, user: Option<&Pair>) -> Client {
+    /// With a client certificate, or without.
+    pub fn as_user(address: SocketAddr, ca: &CertificateAndKey, user: Option<&CertificateAndKey>) -> Client {
         Client { address, tls: Arc::new(tls(ca, user)) }
     }
 
@@ -63,7 +63,7 @@ impl Client {
         Connection { sender, shown }
     }
 
-    /// A connection on which nothing was said yet.
+    /// A new connection without any bytes sent.
     pub async fn dial(&self) -> Stream {
         self.dial_with(&self.tls).await
     }
@@ -110,7 +110,7 @@ impl Client {
         self.raw("GET", path, &[], Vec::new()).await
     }
 
-    /// Reads a path until its object is as wanted.
+    /// Reads a path until `holds` accepts its object.
     pub async fn until(&self, path: &str, holds: impl Fn(u16, &Tree) -> bool) -> Tree {
         let look = async || {
             let reply = self.get(path).await;
@@ -145,7 +145,7 @@ impl Client {
         self.raw("PATCH", path, &[("content-type", &content_type)], body.as_bytes().to_vec()).await
     }
 
-    /// Starts a watch; the answer must be 200.
+    /// Starts a watch; the response must be 200.
     pub async fn watch(&self, path: &str) -> Watch {
         let response = self.send("GET", path, &[], Vec::new()).await;
         assert_eq!(response.status().as_u16(), 200, "{path}");
@@ -197,8 +197,8 @@ impl Connection {
     }
 }
 
-/// Trusts a CA, and shows a certificate where there is one.
-pub fn tls(ca: &Pair, user: Option<&Pair>) -> ClientConfig {
+/// Trusts a CA, and presents a certificate if given.
+pub fn tls(ca: &CertificateAndKey, user: Option<&CertificateAndKey>) -> ClientConfig {
     let trust = Trust::pem(ca.certificate.as_bytes()).expect("a CA bundle");
     let identity = user.map(|user| Identity::pem(user.certificate.as_bytes(), user.key.as_bytes()));
     let identity = identity.transpose().expect("a client certificate");

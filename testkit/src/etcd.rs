@@ -31,12 +31,12 @@ impl Etcd {
         Etcd { port, _child: child }
     }
 
-    /// Where it serves clients, by gRPC and without TLS.
+    /// The port for clients: gRPC without TLS.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Writes a value past every server, as another one would.
+    /// Writes a value directly to etcd, as another server would.
     pub async fn put(&self, key: &str, value: &[u8]) {
         let mut child =
             self.etcdctl(&["put", key]).stdin(Stdio::piped()).spawn().expect("etcdctl (Debian's etcd-client)");

@@ -9,8 +9,8 @@ use stdx::sync::Mutex;
 
 use crate::https::Https;
 
-/// What the server says to a question.
-pub enum Said {
+/// The response of the webhook to a request.
+pub enum HookResponse {
     Json(Tree),
     Text(u16, String),
     /// No response, for longer than any client waits.
@@ -30,7 +30,7 @@ pub struct Hook {
 
 impl Hook {
     /// Listens on every address of the machine; the certificate is for 127.0.0.1 and for these names.
-    pub async fn start(names: &[&str], handler: impl Fn(&str, &Tree) -> Said + Send + Sync + 'static) -> Hook {
+    pub async fn start(names: &[&str], handler: impl Fn(&str, &Tree) -> HookResponse + Send + Sync + 'static) -> Hook {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let pki = Pki::open(dir.path().join("pki")).expect("a directory");
         let ca = pki.ensure_ca("ca", "hook").expect("a CA bundle");
@@ -55,9 +55,9 @@ impl Hook {
             let said = handler(path, &tree);
             questions.lock().push((path.to_string(), tree));
             match said {
-                Said::Json(tree) => Some((200, json::encode(&tree, None))),
-                Said::Text(code, text) => Some((code, text.into_bytes())),
-                Said::Nothing => None,
+                HookResponse::Json(tree) => Some((200, json::encode(&tree, None))),
+                HookResponse::Text(code, text) => Some((code, text.into_bytes())),
+                HookResponse::Nothing => None,
             }
         });
         let https = https.await;
@@ -80,18 +80,18 @@ impl Hook {
         self.authorizations.lock().clone()
     }
 
-    /// An answer to a review.
-    pub fn reply(review: &Tree, allowed: bool, more: Tree) -> Said {
+    /// A response to a review.
+    pub fn reply(review: &Tree, allowed: bool, more: Tree) -> HookResponse {
         let mut response = more;
         response.set("uid", review.str("request.uid"));
         response.set("allowed", allowed);
-        Said::Json(tree! {
+        HookResponse::Json(tree! {
             "apiVersion" => review.str("apiVersion"), "kind" => "AdmissionReview", "response" => response,
         })
     }
 
-    /// An answer that patches.
-    pub fn patch(review: &Tree, patch: &str) -> Said {
+    /// A response with a patch.
+    pub fn patch(review: &Tree, patch: &str) -> HookResponse {
         let patch = api::base64::encode(patch.as_bytes());
         Hook::reply(review, true, tree! { "patchType" => "JSONPatch", "patch" => patch })
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::pki::Pair;
+use cluster::pki::CertificateAndKey;
 use cluster::pki::credentials::{self, Credentials};
 use http::request::Parts;
 use http::{Request, Response};
@@ -31,7 +31,7 @@ impl Drop for Https {
 impl Https {
     /// Answers each request by path and body.
     pub async fn serve(
-        serving: &Pair,
+        serving: &CertificateAndKey,
         answer: impl Fn(&str, &[u8]) -> (u16, Vec<u8>) + Send + Sync + 'static,
     ) -> Https {
         Https::serve_some(serving, move |parts, body| Some(answer(parts.uri.path(), body))).await
@@ -39,8 +39,17 @@ impl Https {
 
     /// The same on every address of the machine; None is no response, for longer than any client waits.
     pub(crate) async fn serve_some(
-        serving: &Pair,
+        serving: &CertificateAndKey,
         answer: impl Fn(&Parts, &[u8]) -> Option<(u16, Vec<u8>)> + Send + Sync + 'static,
+    ) -> Https {
+        Https::serve_responses(serving, move |parts, body| answer(parts, body).map(|(code, body)| plain(code, body)))
+            .await
+    }
+
+    /// The same with whole responses.
+    pub async fn serve_responses(
+        serving: &CertificateAndKey,
+        answer: impl Fn(&Parts, &[u8]) -> Option<Response<Full<Bytes>>> + Send + Sync + 'static,
     ) -> Https {
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("a port");
         let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().expect("an address").port()));
@@ -69,13 +78,20 @@ impl Https {
 }
 
 async fn respond(
-    answer: Arc<impl Fn(&Parts, &[u8]) -> Option<(u16, Vec<u8>)>>,
+    answer: Arc<impl Fn(&Parts, &[u8]) -> Option<Response<Full<Bytes>>>>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let Some((code, body)) = answer(&parts, &body) else { return std::future::pending().await };
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+    match answer(&parts, &body) {
+        Some(response) => Ok(response),
+        None => std::future::pending().await,
+    }
+}
+
+/// A response without headers of its own.
+pub fn plain(code: u16, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
-    Ok(response)
+    response
 }

@@ -1,5 +1,4 @@
-//! For tests: a whole API server in one call, on any engine, with a client that speaks plain HTTPS to it.
-//! Nothing here reaches past the API.
+//! For tests: a whole API server in one call, on any engine, with an HTTPS client. All access goes through the API.
 
 #![warn(unreachable_pub)]
 
@@ -13,28 +12,28 @@ pub mod sim;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use cluster::control_plane::{Controllers, Engine, Plan, Running, start};
+use cluster::control_plane::{ControlPlane, Controllers, Engine, Plan, start};
 use cluster::pki::cluster::ClusterPki;
 use cluster::pki::credentials;
-use cluster::pki::{Pair, Pki};
+use cluster::pki::{CertificateAndKey, Pki};
 use cluster::up;
 
 pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;
-pub use flagged::Flagged;
-pub use hook::{Hook, Said};
-pub use https::Https;
+pub use flagged::FlaggedServer;
+pub use hook::{Hook, HookResponse};
+pub use https::{Https, plain};
 
-/// Where the server under test keeps its objects.
+/// The storage of the server under test.
 pub enum Storage {
     Embedded,
     Etcd,
 }
 
-/// A running server with its own directory; both are gone when it is stopped or dropped.
+/// A running server with its own directory; both are removed when it is stopped or dropped.
 pub struct Cluster {
     pub client: Client,
-    running: Option<Running>,
+    running: Option<ControlPlane>,
     dir: tempfile::TempDir,
     pub etcd: Option<Etcd>,
     config: server::Config,
@@ -97,7 +96,7 @@ impl Cluster {
         .await
     }
 
-    /// The directory of the server's certificates, in which tests can make more.
+    /// The directory of the server's certificates, in which tests can create more.
     pub fn pki(&self) -> Pki {
         Pki::open(self.dir.path().join("pki")).expect("a directory")
     }
@@ -113,12 +112,12 @@ impl Cluster {
     }
 
     /// A client with another certificate, or with none.
-    pub fn client_as(&self, user: Option<&Pair>) -> Client {
+    pub fn client_as(&self, user: Option<&CertificateAndKey>) -> Client {
         let ca = self.pki().read("ca").expect("a CA bundle").expect("a CA bundle");
         Client::as_user(self.address(), &ca, user)
     }
 
-    /// Where the server keeps its files.
+    /// The directory of the server's files.
     pub fn dir(&self) -> &std::path::Path {
         self.dir.path()
     }
@@ -152,7 +151,7 @@ impl Cluster {
     }
 }
 
-async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (Running, Client) {
+async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (ControlPlane, Client) {
     try_boot(dir, etcd, config, |_, _| {}).await.expect("the server starts")
 }
 
@@ -161,7 +160,7 @@ async fn try_boot(
     etcd: Option<&Etcd>,
     config: server::Config,
     change: impl FnOnce(&mut Plan, &Pki),
-) -> cluster::error::Result<(Running, Client)> {
+) -> cluster::error::Result<(ControlPlane, Client)> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     let pki = Pki::open(dir.join("pki")).expect("a directory");
     let own = ClusterPki::new(pki, loopback, &config, &[]).expect("names");
@@ -190,6 +189,7 @@ async fn try_boot(
         agent: None,
         lock: None,
     };
+    plan.config.aggregation.identity = plan.proxy.clone();
     change(&mut plan, &own.pki);
     let running = Box::pin(start(plan, &|_| {})).await?;
     let (ca, admin) = current.admin.expect("an administrator");

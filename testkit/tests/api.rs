@@ -3,9 +3,12 @@
 #[macro_use]
 mod absent;
 
+mod aggregation;
 mod answers;
 mod authorization;
 mod batch;
+mod concurrency;
+mod custom_resources;
 mod dns;
 mod fake_nodes;
 mod gate;
@@ -19,12 +22,14 @@ mod network_policy;
 mod node;
 mod node_agent;
 mod plugins;
+mod policies;
 mod scheduling;
 mod simulation;
 mod webhooks;
 mod workloads;
 
 use api::{Tree, list, tree};
+use concurrency::{deletions_race_and_one_wins, writers_race_and_one_wins};
 use testkit::{Client, Cluster, Storage};
 
 /// Runs each check on both engines, each on a server of its own.
@@ -65,7 +70,7 @@ on_both_engines![
     restarts_lose_nothing,
     writers_race_and_one_wins,
     deletions_race_and_one_wins,
-    missing_engines_are_refused,
+    claims_of_bound_pods_are_refused,
 ];
 
 /// Waits until something is true, and fails where it is not in time.
@@ -104,7 +109,7 @@ fn pod(name: &str) -> Tree {
     }
 }
 
-/// The default account, which a controller makes in a whole cluster.
+/// The default account, which a controller creates in a whole cluster.
 async fn service_account(client: &Client) {
     let account =
         tree! { "apiVersion" => "v1", "kind" => "ServiceAccount", "metadata" => tree! { "name" => "default" } };
@@ -114,9 +119,9 @@ async fn service_account(client: &Client) {
 
 async fn objects_live_and_die(cluster: &mut Cluster) {
     let client = &cluster.client;
-    let made = client.post(CONFIG_MAPS, &config_map("a")).await;
-    assert_eq!(made.code, 201);
-    let object = made.tree();
+    let created = client.post(CONFIG_MAPS, &config_map("a")).await;
+    assert_eq!(created.code, 201);
+    let object = created.tree();
     assert_eq!(object.str("metadata.namespace"), "default");
     assert_eq!(object.str("metadata.uid").len(), 36);
     let again = client.post(CONFIG_MAPS, &config_map("a")).await;
@@ -154,8 +159,8 @@ async fn names_are_generated_and_dry_runs_leave_nothing(cluster: &mut Cluster) {
     let mut object = config_map("");
     object.child("metadata").remove("name");
     object.child("metadata").set("generateName", "gen-");
-    let made = client.post(CONFIG_MAPS, &object).await.tree();
-    assert!(made.str("metadata.name").starts_with("gen-") && made.str("metadata.name").len() == 9);
+    let created = client.post(CONFIG_MAPS, &object).await.tree();
+    assert!(created.str("metadata.name").starts_with("gen-") && created.str("metadata.name").len() == 9);
     let dry = client.post(&format!("{CONFIG_MAPS}?dryRun=All"), &config_map("dry")).await;
     assert_eq!(dry.code, 201);
     assert!(dry.tree().str("metadata.resourceVersion").is_empty());
@@ -205,7 +210,7 @@ async fn appliers_conflict(cluster: &mut Cluster) {
     assert_eq!(forced.tree().str("data.a"), "z");
     let empty = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ssa}\n";
     let pruned = client.patch(&path("two"), "apply", empty).await.tree();
-    assert!(pruned.at("data").is_null(), "what the last owner no longer sets is gone");
+    assert!(pruned.at("data").is_null(), "fields without an owner are removed");
 }
 
 async fn finalizers_hold_an_object(cluster: &mut Cluster) {
@@ -229,9 +234,9 @@ async fn pods_die_gracefully(cluster: &mut Cluster) {
     let pods = "/api/v1/namespaces/default/pods";
     let mut bound = pod("p");
     bound.child("spec").set("nodeName", "n");
-    let made = client.post(pods, &bound).await;
-    assert_eq!(made.code, 201, "{:?}", made.tree());
-    let version = made.tree().str("metadata.resourceVersion").to_string();
+    let created = client.post(pods, &bound).await;
+    assert_eq!(created.code, 201, "{:?}", created.tree());
+    let version = created.tree().str("metadata.resourceVersion").to_string();
     let mut watch = client.watch(&format!("{pods}?watch=1&resourceVersion={version}")).await;
     let going = client.delete(&format!("{pods}/p")).await.tree();
     assert_eq!(going.int("metadata.deletionGracePeriodSeconds"), Some(30));
@@ -333,8 +338,8 @@ async fn bad_input_is_named(cluster: &mut Cluster) {
 async fn media_types_agree(cluster: &mut Cluster) {
     let client = &cluster.client;
     let yaml = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: media}\ndata: {a: \"yes\"}\n".to_vec();
-    let made = client.raw("POST", CONFIG_MAPS, &[("content-type", "application/yaml")], yaml).await;
-    assert_eq!(made.code, 201);
+    let created = client.raw("POST", CONFIG_MAPS, &[("content-type", "application/yaml")], yaml).await;
+    assert_eq!(created.code, 201);
     let path = format!("{CONFIG_MAPS}/media");
     let protobuf = "application/vnd.kubernetes.protobuf";
     let reply = client.raw("GET", &path, &[("accept", protobuf)], Vec::new()).await;
@@ -378,10 +383,10 @@ async fn services_get_addresses(cluster: &mut Cluster) {
         let spec = tree! { "type" => kind, "ports" => ports };
         tree! { "apiVersion" => "v1", "kind" => "Service", "metadata" => tree! { "name" => name }, "spec" => spec }
     };
-    let made = client.post(services, &service("a", "NodePort")).await.tree();
-    let address = made.str("spec.clusterIP").to_string();
+    let created = client.post(services, &service("a", "NodePort")).await.tree();
+    let address = created.str("spec.clusterIP").to_string();
     assert!(address.starts_with("10.96."), "{address}");
-    let port = made.list("spec.ports")[0].int("nodePort").expect("a node port");
+    let port = created.list("spec.ports")[0].int("nodePort").expect("a node port");
     assert!((30000..=32767).contains(&port));
     assert_eq!(client.get(&format!("/apis/networking.k8s.io/v1/ipaddresses/{address}")).await.code, 200);
     let mut taken = service("b", "ClusterIP");
@@ -391,7 +396,7 @@ async fn services_get_addresses(cluster: &mut Cluster) {
     let version = client.get(services).await.tree().str("metadata.resourceVersion").to_string();
     client.delete(&format!("{services}/a")).await;
     assert_eq!(client.get(&format!("{addresses}/{address}")).await.code, 404);
-    // The service first: the loop that repairs missing addresses must not see a service without its address.
+    // The service first: the repair loop must not find a service without its address.
     let mut revisions = Vec::new();
     for resource in [services, addresses] {
         let mut watch = client.watch(&format!("{resource}?watch=1&resourceVersion={version}")).await;
@@ -429,8 +434,8 @@ async fn status_is_apart(cluster: &mut Cluster) {
         "status" => tree! { "replicas" => 7 },
     };
     let path = "/apis/apps/v1/namespaces/default/deployments";
-    let made = client.post(path, &deployment).await.tree();
-    assert_eq!((made.int("metadata.generation"), made.int("status.replicas")), (Some(1), None));
+    let created = client.post(path, &deployment).await.tree();
+    assert_eq!((created.int("metadata.generation"), created.int("status.replicas")), (Some(1), None));
     let body = r#"{"spec":{"replicas":5},"status":{"replicas":2}}"#;
     let patched = client.patch(&format!("{path}/d/status"), "merge", body).await.tree();
     assert_eq!((patched.int("spec.replicas"), patched.int("status.replicas")), (Some(1), Some(2)));
@@ -459,43 +464,8 @@ async fn restarts_lose_nothing(cluster: &mut Cluster) {
     assert!(revision(&next) > revision(&kept[19]), "revisions never go back");
 }
 
-async fn writers_race_and_one_wins(cluster: &mut Cluster) {
-    cluster.client.post(CONFIG_MAPS, &config_map("n")).await;
-    let object = cluster.client.get(&format!("{CONFIG_MAPS}/n")).await.tree();
-    let mut tasks = tokio::task::JoinSet::new();
-    for writer in 0..8 {
-        let (client, mut object) = (cluster.client.clone(), object.clone());
-        object.set("data", tree! { "writer" => writer.to_string() });
-        tasks.spawn(async move { client.put(&format!("{CONFIG_MAPS}/n"), &object).await.code });
-    }
-    let mut codes = tasks.join_all().await;
-    codes.sort_unstable();
-    assert_eq!(codes, [200, 409, 409, 409, 409, 409, 409, 409]);
-}
-
-async fn deletions_race_and_one_wins(cluster: &mut Cluster) {
-    for round in 0..10 {
-        cluster.client.post(CONFIG_MAPS, &config_map("n")).await;
-        let mut tasks = tokio::task::JoinSet::new();
-        for _ in 0..4 {
-            let client = cluster.client.clone();
-            tasks.spawn(async move { client.delete(&format!("{CONFIG_MAPS}/n")).await.code });
-        }
-        let mut codes = tasks.join_all().await;
-        codes.sort_unstable();
-        assert_eq!(codes, [200, 404, 404, 404], "round {round}");
-    }
-}
-
-async fn missing_engines_are_refused(cluster: &mut Cluster) {
+async fn claims_of_bound_pods_are_refused(cluster: &mut Cluster) {
     let client = &cluster.client;
-    let definition = tree! {
-        "apiVersion" => "apiextensions.k8s.io/v1", "kind" => "CustomResourceDefinition",
-        "metadata" => tree! { "name" => "foos.example.com" },
-        "spec" => tree! { "group" => "example.com", "scope" => "Namespaced" },
-    };
-    let refused = client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
-    assert_eq!((refused.code, refused.tree().str("reason")), (403, "Forbidden"), "{:?}", refused.tree());
     let mut claiming = pod("claiming");
     claiming.child("spec").set("resourceClaims", list![tree! { "name" => "gpu", "resourceClaimName" => "c" }]);
     claiming.child("spec").set("nodeName", "n");

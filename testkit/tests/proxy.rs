@@ -11,7 +11,7 @@ use api::Tree;
 use cluster::pki::Subject;
 use network::netlink::{Route, Rtnl};
 use proxy::config::{Configuration, LocalMode, Mode};
-use proxy::runner::{self, Environment, Running};
+use proxy::runner::{self, Environment, ProxyHandle};
 use stdx::clock::SystemClock;
 use testkit::client::tls;
 use testkit::{Client, Cluster, Storage};
@@ -33,7 +33,7 @@ fn in_namespace<F: Future<Output = ()> + 'static>(test: fn() -> F) {
         for address in ["192.0.2.1/32", "10.9.9.1/32", "10.9.9.2/32"] {
             rtnl.add_address(lo, address.parse().expect("an address")).expect("added");
         }
-        // A client needs a route to send anything, and no packet leaves.
+        // A client needs a route to send a packet, and no packet leaves.
         rtnl.add_route(&Route::new("10.96.0.0/12".parse().expect("a range"), None, lo)).expect("a route");
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
         runtime.block_on(test());
@@ -59,7 +59,7 @@ fn client_of(cluster: &Cluster, user: &str, group: &str) -> client::Client {
     client::Client::new(Arc::new(https.expect("a client")), "test")
 }
 
-async fn start_proxy(cluster: &Cluster, change: impl FnOnce(&mut Configuration)) -> Running {
+async fn start_proxy(cluster: &Cluster, change: impl FnOnce(&mut Configuration)) -> ProxyHandle {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut configuration = Configuration {
         node_name: NODE.to_string(),
@@ -72,7 +72,7 @@ async fn start_proxy(cluster: &Cluster, change: impl FnOnce(&mut Configuration))
     };
     change(&mut configuration);
     let environment = Environment {
-        // With the rights that upstream's proxy has, and to confirm with those of its node.
+        // With the permissions of upstream's proxy; confirmations use those of its node.
         client: client_of(cluster, "system:kube-proxy", "none"),
         node_client: Some(client_of(cluster, "system:node:n1", "system:nodes")),
         configuration,
@@ -87,8 +87,8 @@ async fn start_proxy(cluster: &Cluster, change: impl FnOnce(&mut Configuration))
 async fn start_cluster() -> Cluster {
     let cluster = Cluster::start(Storage::Embedded).await;
     let node = r#"{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"}]}}"#;
-    let made = cluster.client.post("/api/v1/nodes", &decode(node)).await;
-    assert_eq!(made.code, 201, "{}", made.text());
+    let created = cluster.client.post("/api/v1/nodes", &decode(node)).await;
+    assert_eq!(created.code, 201, "{}", created.text());
     cluster
 }
 
@@ -187,7 +187,7 @@ fn services_are_forwarded_confirmed_and_repaired() {
         let applied = |node: &Tree| node.map("metadata.annotations").str(APPLIED).parse::<u64>().ok();
         client.until("/api/v1/nodes/n1", |_, node| applied(node).is_some()).await;
 
-        // A change is applied at once, and confirmed when an endpoint has left.
+        // A change is applied at once, and confirmed when an endpoint is removed.
         let revision = set_slice(client, "web-1", "web", &["10.9.9.2"]).await;
         until("the new endpoint is used", || ask(&vip).is_ok_and(|name| name == "two")).await;
         client.until("/api/v1/nodes/n1", |_, node| applied(node) >= Some(revision)).await;
@@ -205,7 +205,7 @@ fn services_are_forwarded_confirmed_and_repaired() {
         }
         serves_health_and_metrics(&proxy).await;
 
-        // A stopped proxy leaves its rules, and confirms nothing.
+        // A stopped proxy keeps its rules, and confirms nothing.
         proxy.stop().await;
         client.until("/api/v1/nodes/n1", |_, node| applied(node).is_none()).await;
         assert_eq!(ask(&vip).expect("a reply"), "one");
@@ -214,14 +214,14 @@ fn services_are_forwarded_confirmed_and_repaired() {
         runner::cleanup(&configuration).expect("cleanup");
         assert!(!nft(&["list", "tables"]).contains(TABLE));
         runner::cleanup(&configuration).expect("cleanup of nothing");
-        // One that is told to clean up leaves nothing.
+        // A proxy with cleanup removes all its rules.
         let proxy = start_proxy(&cluster, |config| config.cleanup_on_stop = true).await;
         proxy.stop().await;
         assert!(!nft(&["list", "tables"]).contains(TABLE));
     });
 }
 
-async fn serves_health_and_metrics(proxy: &Running) {
+async fn serves_health_and_metrics(proxy: &ProxyHandle) {
     let (health, metrics) = (proxy.healthz_address.expect("bound"), proxy.metrics_address.expect("bound"));
     let (head, body) = get(health, "/healthz").await;
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/json"), "{head}");
@@ -291,14 +291,11 @@ fn health_check_node_ports_count_local_endpoints() {
         let (head, _) = get(at, "/").await;
         assert!(head.starts_with("HTTP/1.1 503"), "{head}");
         make(client, SLICES, &slice("web-1", "web", &["10.9.9.1", "10.9.9.2"])).await;
-        let deadline = Instant::now() + DEADLINE;
-        let (head, body) = loop {
+        let served = async || {
             let (head, body) = get(at, "/").await;
-            if head.starts_with("HTTP/1.1 200") {
-                break (head, body);
-            }
-            assert!(Instant::now() < deadline, "{head}");
+            if head.starts_with("HTTP/1.1 200") { Ok((head, body)) } else { Err(head) }
         };
+        let (head, body) = stdx::wait::until_ok_await("local endpoints", DEADLINE, served).await;
         assert!(head.contains("x-load-balancing-endpoint-weight: 2"), "{head}");
         assert_eq!(
             body,
@@ -308,7 +305,7 @@ fn health_check_node_ports_count_local_endpoints() {
         client.delete(&format!("{SERVICES}/web")).await;
         until("the port is closed", || TcpStream::connect(at).is_err()).await;
 
-        // A port that is taken is reported as an event of the Service.
+        // A port in use is reported as an event of the Service.
         let _taken = TcpListener::bind("0.0.0.0:31234").expect("a listener");
         let spec = balancer.replace("NAME", "taken").replace("\"ports\"", "\"healthCheckNodePort\":31234,\"ports\"");
         make(client, SERVICES, &spec).await;
@@ -323,7 +320,7 @@ fn health_check_node_ports_count_local_endpoints() {
     });
 }
 
-/// Prints how long a change of endpoints takes to the kernel, from the request to the rule.
+/// Prints the latency of an endpoint change, from the request to the rule in the kernel.
 #[test]
 fn changes_arrive_soon() {
     in_namespace(|| async {

@@ -3,16 +3,15 @@
 
 use super::conflict::Conflicts;
 use super::last_applied;
-use super::managers::{Managed, Manager, Operation, STRIPPED};
+use super::managers::{ManagedFields, Manager, Operation, STRIPPED};
 use super::merge::merge;
 use super::remove::remove_items;
 use super::set::FieldSet;
 use super::to_set::{to_field_set, with_named_fields};
-use super::updater::{Changes, Request, compared, put_managed, take_managed, update_managed};
+use super::updater::{Changes, Request, compared, empty_object, put_managed, take_managed, update_managed};
 use super::validate::validate;
-use crate::schema::{Ty, Type};
+use crate::schema::TypeRef;
 use crate::tree::Tree;
-use crate::typed;
 
 /// The owner of the fields of an object that is first applied without managed fields.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -47,12 +46,12 @@ pub fn apply(live: Option<&Tree>, applied: &Tree, force: bool, request: &Request
     let zero;
     let (live, managed) = match live {
         None => {
-            zero = typed::zero(Ty::Struct(ty));
-            (&zero, Managed::default())
+            zero = empty_object(ty);
+            (&zero, ManagedFields::default())
         }
         Some(live) => (live, live_managed(live, ty, request)?),
     };
-    let applying = Applying { live, applied, ty, request };
+    let applying = ApplyOperation { live, applied, ty, request };
     let mut object = applying.run(managed.clone(), force).or_else(|error| match error {
         ApplyError::Conflict(conflicts) if last_applied::is_kubectl(request) => {
             let allowed = last_applied::allowed(live, ty, request.api_version);
@@ -70,14 +69,14 @@ pub fn apply(live: Option<&Tree>, applied: &Tree, force: bool, request: &Request
     Ok(object)
 }
 
-fn live_managed(live: &Tree, ty: &'static Type, request: &Request<'_>) -> Result<Managed, ApplyError> {
-    let managed = Managed::decode(live.list("metadata.managedFields"))
+fn live_managed(live: &Tree, ty: TypeRef<'_>, request: &Request<'_>) -> Result<ManagedFields, ApplyError> {
+    let managed = ManagedFields::decode(live.list("metadata.managedFields"))
         .map_err(|error| ApplyError::Internal(format!("failed to decode managed fields: {error}")))?;
     if !managed.is_empty() {
         return Ok(managed);
     }
     let before = Request { manager: BEFORE_FIRST_APPLY, now: request.now.clone(), ..*request };
-    Ok(update_managed(&typed::zero(Ty::Struct(ty)), live, managed, ty, &before))
+    Ok(update_managed(&empty_object(ty), live, managed, ty, &before))
 }
 
 fn invalid_type(applied: &Tree) -> String {
@@ -91,9 +90,8 @@ fn gvk_text(tree: &Tree) -> String {
     format!("{slash}{api_version}, Kind={}", tree.str("kind"))
 }
 
-fn check(applied: &Tree, ty: &'static Type, request: &Request<'_>) -> Result<(), ApplyError> {
-    let kind = ty.gvk.as_ref().map(|gvk| gvk.kind).unwrap_or(ty.name);
-    if applied.str("apiVersion") != request.api_version || applied.str("kind") != kind {
+fn check(applied: &Tree, ty: TypeRef<'_>, request: &Request<'_>) -> Result<(), ApplyError> {
+    if applied.str("apiVersion") != request.api_version || applied.str("kind") != ty.kind() {
         return Err(ApplyError::BadRequest(invalid_type(applied)));
     }
     if !applied.at("metadata.managedFields").is_null() {
@@ -106,15 +104,15 @@ fn check(applied: &Tree, ty: &'static Type, request: &Request<'_>) -> Result<(),
     })
 }
 
-struct Applying<'a> {
+struct ApplyOperation<'a> {
     live: &'a Tree,
     applied: &'a Tree,
-    ty: &'static Type,
+    ty: TypeRef<'a>,
     request: &'a Request<'a>,
 }
 
-impl Applying<'_> {
-    fn run(&self, mut managed: Managed, force: bool) -> Result<Tree, ApplyError> {
+impl ApplyOperation<'_> {
+    fn run(&self, mut managed: ManagedFields, force: bool) -> Result<Tree, ApplyError> {
         self.drop_unknown_versions(&mut managed);
         let merged = merge(self.live, self.applied, self.ty);
         let last = self.exchange(&mut managed);
@@ -138,12 +136,12 @@ impl Applying<'_> {
         Ok(object)
     }
 
-    fn drop_unknown_versions(&self, managed: &mut Managed) {
+    fn drop_unknown_versions(&self, managed: &mut ManagedFields) {
         managed.managers.retain(|manager| self.request.versions.ty(&manager.api_version).is_some());
     }
 
     /// Appends the manager's new entry and returns the previous one.
-    fn exchange(&self, managed: &mut Managed) -> Option<Manager> {
+    fn exchange(&self, managed: &mut ManagedFields) -> Option<Manager> {
         let mut fields = to_field_set(self.applied, self.ty);
         if let Some(reset) = self.request.reset {
             fields = fields.recursive_difference(reset);
@@ -155,7 +153,7 @@ impl Applying<'_> {
     }
 
     /// The entry's time is updated only if the object changed; a first apply without changes has none.
-    fn finish(&self, managed: &mut Managed, own: &Manager, last: Option<Manager>, changed: bool) {
+    fn finish(&self, managed: &mut ManagedFields, own: &Manager, last: Option<Manager>, changed: bool) {
         if let Some(at) = managed.position(own) {
             let entry = &mut managed.managers[at];
             entry.fields.subtract(&STRIPPED);
@@ -168,7 +166,7 @@ impl Applying<'_> {
     }
 
     /// Removes what the manager applied last time and no longer does, unless another manager owns it.
-    fn prune(&self, merged: Tree, managed: &Managed, last: &Manager) -> Tree {
+    fn prune(&self, merged: Tree, managed: &ManagedFields, last: &Manager) -> Tree {
         let (own_version, versions) = (self.request.api_version, self.request.versions);
         let in_last = match versions.convert(&merged, own_version, &last.api_version) {
             Some(converted) => converted,
@@ -184,7 +182,7 @@ impl Applying<'_> {
         versions.convert(&pruned, &last.api_version, own_version).unwrap_or(merged)
     }
 
-    fn add_back_owned(&self, merged: &Tree, mut pruned: Tree, managed: &Managed, version: &str) -> Tree {
+    fn add_back_owned(&self, merged: &Tree, mut pruned: Tree, managed: &ManagedFields, version: &str) -> Tree {
         let versions = self.request.versions;
         let mut done: Vec<&str> = Vec::new();
         for manager in &managed.managers {
@@ -207,13 +205,13 @@ impl Applying<'_> {
     }
 }
 
-fn owned_in(managed: &Managed, version: &str, ty: &'static Type) -> FieldSet {
+fn owned_in(managed: &ManagedFields, version: &str, ty: TypeRef<'_>) -> FieldSet {
     let of_version = managed.managers.iter().filter(|manager| manager.api_version == version);
     of_version.fold(FieldSet::new(), |owned, manager| owned.union(&with_named_fields(&manager.fields, ty)))
 }
 
 /// The fields of one object that another does not have.
-fn named_difference(whole: &Tree, part: &Tree, ty: &'static Type) -> FieldSet {
+fn named_difference(whole: &Tree, part: &Tree, ty: TypeRef<'_>) -> FieldSet {
     let whole = with_named_fields(&to_field_set(whole, ty), ty);
     whole.difference(&with_named_fields(&to_field_set(part, ty), ty))
 }

@@ -1,8 +1,8 @@
 //! The differences of two objects, as sets of paths.
 
 use super::set::{Element, FieldSet};
-use super::shape::{Shape, Typed, item_element};
-use crate::schema::Type;
+use super::shape::{Keys, Shape, Typed, item_element};
+use crate::schema::TypeRef;
 use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -49,13 +49,13 @@ enum Change {
 }
 
 /// Compares two objects of a type. A field with null is present.
-pub(crate) fn compare(old: &Tree, new: &Tree, ty: &'static Type) -> Comparison {
+pub(crate) fn compare(old: &Tree, new: &Tree, ty: TypeRef<'_>) -> Comparison {
     node(Some(old), Some(new), Typed::root(ty), 0).1
 }
 
 type Node = (Option<Change>, Comparison);
 
-fn node(old: Option<&Tree>, new: Option<&Tree>, typed: Typed, depth: usize) -> Node {
+fn node(old: Option<&Tree>, new: Option<&Tree>, typed: Typed<'_>, depth: usize) -> Node {
     match (old, new) {
         _ if depth > MAX_DEPTH => return (leaf(old, new), Comparison::default()),
         (None, Some(new)) => {
@@ -68,26 +68,26 @@ fn node(old: Option<&Tree>, new: Option<&Tree>, typed: Typed, depth: usize) -> N
         }
         _ => {}
     }
-    match typed.shape() {
+    match typed.shape_of(old, new) {
         Shape::Leaf => (leaf(old, new), Comparison::default()),
-        Shape::Struct(ty) => fields(old, new, depth, |name| ty.field(name).map(Typed::field)),
+        Shape::Struct(ty) => fields(old, new, depth, |name| ty.field(name)),
         Shape::Map(item) => fields(old, new, depth, |_| Some(item)),
         Shape::List(keys, item) => list(old, new, keys, item, depth),
     }
 }
 
 /// Every path below a value that only one side has, as in creates.
-fn whole(value: &Tree, typed: Typed, depth: usize) -> FieldSet {
-    match (typed.shape(), value) {
+fn whole(value: &Tree, typed: Typed<'_>, depth: usize) -> FieldSet {
+    match (typed.shape(value), value) {
         _ if depth > MAX_DEPTH => FieldSet::new(),
-        (Shape::Struct(ty), Tree::Map(map)) => whole_map(map, depth, |name| ty.field(name).map(Typed::field)),
+        (Shape::Struct(ty), Tree::Map(map)) => whole_map(map, depth, |name| ty.field(name)),
         (Shape::Map(item), Tree::Map(map)) => whole_map(map, depth, |_| Some(item)),
         (Shape::List(keys, item), Tree::List(items)) => whole_list(items, keys, item, depth),
         _ => FieldSet::new(),
     }
 }
 
-fn whole_map(map: &Map, depth: usize, typed: impl Fn(&str) -> Option<Typed>) -> FieldSet {
+fn whole_map<'a>(map: &Map, depth: usize, typed: impl Fn(&str) -> Option<Typed<'a>>) -> FieldSet {
     let mut out = FieldSet::with_capacity(map.len());
     for (name, value) in map.iter() {
         if let Some(typed) = typed(name) {
@@ -97,7 +97,7 @@ fn whole_map(map: &Map, depth: usize, typed: impl Fn(&str) -> Option<Typed>) -> 
     out
 }
 
-fn whole_list(items: &[Tree], keys: &'static [&'static str], item: Typed, depth: usize) -> FieldSet {
+fn whole_list(items: &[Tree], keys: Keys<'_>, item: Typed<'_>, depth: usize) -> FieldSet {
     let mut out = FieldSet::with_capacity(items.len());
     let mut rest = sorted(items, keys, item).into_iter().peekable();
     while let Some((element, value)) = rest.next() {
@@ -129,7 +129,7 @@ fn presence(old: Option<&Tree>, new: Option<&Tree>) -> Option<Change> {
 
 static NO_FIELDS: Map = Map::new();
 
-fn fields(old: Option<&Tree>, new: Option<&Tree>, depth: usize, typed: impl Fn(&str) -> Option<Typed>) -> Node {
+fn fields<'a>(old: Option<&Tree>, new: Option<&Tree>, depth: usize, typed: impl Fn(&str) -> Option<Typed<'a>>) -> Node {
     let old_map = old.and_then(Tree::as_map).unwrap_or(&NO_FIELDS);
     let new_map = new.and_then(Tree::as_map).unwrap_or(&NO_FIELDS);
     if old_map.is_empty() && new_map.is_empty() {
@@ -169,7 +169,7 @@ pub(super) fn zip_maps<'a>(a: &'a Map, b: &'a Map, pair: &mut impl FnMut(&'a str
     }
 }
 
-fn list(old: Option<&Tree>, new: Option<&Tree>, keys: &'static [&'static str], item: Typed, depth: usize) -> Node {
+fn list(old: Option<&Tree>, new: Option<&Tree>, keys: Keys<'_>, item: Typed<'_>, depth: usize) -> Node {
     let old_items = old.and_then(Tree::as_list).unwrap_or(&[]);
     let new_items = new.and_then(Tree::as_list).unwrap_or(&[]);
     if old_items.is_empty() && new_items.is_empty() {
@@ -197,7 +197,7 @@ fn list(old: Option<&Tree>, new: Option<&Tree>, keys: &'static [&'static str], i
 type Item<'a> = (Element, &'a Tree);
 
 /// The items by element. An item without an element has no owner.
-fn sorted<'a>(items: &'a [Tree], keys: &'static [&'static str], item: Typed) -> Vec<Item<'a>> {
+fn sorted<'a>(items: &'a [Tree], keys: Keys<'_>, item: Typed<'_>) -> Vec<Item<'a>> {
     let mut sorted: Vec<Item<'a>> = Vec::with_capacity(items.len());
     sorted.extend(items.iter().filter_map(|value| Some((item_element(value, keys, item).ok()?, value))));
     sorted.sort_by(|a, b| a.0.order(&b.0));

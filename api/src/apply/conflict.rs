@@ -6,13 +6,16 @@ use super::set::{Element, FieldSet, path_text};
 /// A manager and its fields that the apply would change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conflict {
+    /// The manager that owns the fields.
     pub manager: Manager,
+    /// The fields that both managers set.
     pub fields: FieldSet,
 }
 
 /// Sorted by manager.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conflicts {
+    /// One entry per manager.
     pub conflicts: Vec<Conflict>,
 }
 
@@ -24,6 +27,7 @@ impl Conflicts {
         Conflicts { conflicts }
     }
 
+    /// Whether there is no conflict.
     pub fn is_empty(&self) -> bool {
         self.conflicts.is_empty()
     }

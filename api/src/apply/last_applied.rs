@@ -6,7 +6,7 @@ use super::set::FieldSet;
 use super::to_set::to_field_set;
 use super::updater::Request;
 use crate::json;
-use crate::schema::Type;
+use crate::schema::TypeRef;
 use crate::tree::{Str, Tree};
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -18,7 +18,7 @@ pub(super) fn is_kubectl(request: &Request<'_>) -> bool {
 
 /// The fields of the last client-side apply that still have their values. None without a valid annotation of the same
 /// version.
-pub(super) fn allowed(live: &Tree, ty: &'static Type, api_version: &str) -> Option<FieldSet> {
+pub(super) fn allowed(live: &Tree, ty: TypeRef<'_>, api_version: &str) -> Option<FieldSet> {
     let text = live.map("metadata.annotations").get(ANNOTATION)?.as_str()?;
     let last = json::decode(text.as_bytes()).ok()?;
     if last.str("apiVersion") != api_version {
@@ -29,7 +29,7 @@ pub(super) fn allowed(live: &Tree, ty: &'static Type, api_version: &str) -> Opti
     Some(fields.difference(&changed.modified).difference(&changed.added).difference(&changed.removed))
 }
 
-/// Updates the annotation, if there is one, with what was applied.
+/// Updates the annotation, if any, with the applied object.
 pub(super) fn refresh(object: &mut Tree, applied: &Tree) {
     let Some(slot) = object.at_mut("metadata.annotations").and_then(|annotations| annotations.get_mut(ANNOTATION))
     else {

@@ -24,6 +24,7 @@ pub enum EntryError {
     Fields { index: usize, source: codec::DecodeError },
 }
 
+/// The operation of an entry in `managedFields`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     Apply,
@@ -39,14 +40,20 @@ impl Operation {
     }
 }
 
+/// An entry of `managedFields`: a manager and the fields that it owns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manager {
+    /// The name of the field manager.
     pub name: Str,
+    /// Whether the manager applies or updates.
     pub operation: Operation,
     /// The version of the names in `fields`.
     pub api_version: Str,
+    /// The subresource of the writes; empty for the object itself.
     pub subresource: Str,
+    /// When the entry last changed.
     pub time: Option<Str>,
+    /// The owned fields.
     pub fields: FieldSet,
 }
 
@@ -93,15 +100,17 @@ impl Manager {
     }
 }
 
+/// The decoded `managedFields` of an object.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Managed {
+pub struct ManagedFields {
+    /// The entries in their order.
     pub managers: Vec<Manager>,
 }
 
-impl Managed {
+impl ManagedFields {
     /// Decodes the entries; the first invalid one is the error.
-    pub(crate) fn decode(entries: &[Tree]) -> Result<Managed, EntryError> {
-        let mut managed = Managed::default();
+    pub(crate) fn decode(entries: &[Tree]) -> Result<ManagedFields, EntryError> {
+        let mut managed = ManagedFields::default();
         for (index, entry) in entries.iter().enumerate() {
             let manager = decode_entry(entry, index)?;
             managed.managers.retain(|earlier| !earlier.is_same(&manager));
@@ -125,6 +134,7 @@ impl Managed {
         Tree::List(self.managers.into_iter().map(Manager::encode).collect())
     }
 
+    /// Whether no manager owns a field.
     pub fn is_empty(&self) -> bool {
         self.managers.is_empty()
     }

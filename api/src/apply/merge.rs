@@ -2,23 +2,23 @@
 
 use super::compare::zip_maps;
 use super::set::Element;
-use super::shape::{Shape, Typed, item_element};
-use crate::schema::Type;
+use super::shape::{Keys, Shape, Typed, item_element};
+use crate::schema::TypeRef;
 use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
 /// The live object with the values of the applied one. Applied list items keep their order; live items that were not
 /// applied keep their position between them.
-pub fn merge(live: &Tree, applied: &Tree, ty: &'static Type) -> Tree {
+pub fn merge(live: &Tree, applied: &Tree, ty: TypeRef<'_>) -> Tree {
     node(Some(live), Some(applied), Typed::root(ty), 0).unwrap_or_else(Tree::map_new)
 }
 
-fn node(live: Option<&Tree>, applied: Option<&Tree>, typed: Typed, depth: usize) -> Option<Tree> {
+fn node(live: Option<&Tree>, applied: Option<&Tree>, typed: Typed<'_>, depth: usize) -> Option<Tree> {
     if depth > MAX_DEPTH {
         return keep(live, applied);
     }
-    match typed.shape() {
+    match typed.shape_of(live, applied) {
         Shape::Leaf => keep(live, applied),
-        Shape::Struct(ty) => fields(live, applied, depth, |name| ty.field(name).map(Typed::field)),
+        Shape::Struct(ty) => fields(live, applied, depth, |name| ty.field(name)),
         Shape::Map(item) => fields(live, applied, depth, |_| Some(item)),
         Shape::List(keys, item) => list(live, applied, keys, item, depth),
     }
@@ -30,11 +30,11 @@ fn keep(live: Option<&Tree>, applied: Option<&Tree>) -> Option<Tree> {
 
 static NO_FIELDS: Map = Map::new();
 
-fn fields(
+fn fields<'a>(
     live: Option<&Tree>,
     applied: Option<&Tree>,
     depth: usize,
-    typed: impl Fn(&str) -> Option<Typed>,
+    typed: impl Fn(&str) -> Option<Typed<'a>>,
 ) -> Option<Tree> {
     let live_map = live.and_then(Tree::as_map).unwrap_or(&NO_FIELDS);
     let applied_map = applied.and_then(Tree::as_map).unwrap_or(&NO_FIELDS);
@@ -54,13 +54,7 @@ fn fields(
     Some(Tree::Map(Map::from_entries(out, |_| {})))
 }
 
-fn list(
-    live: Option<&Tree>,
-    applied: Option<&Tree>,
-    keys: &'static [&'static str],
-    item: Typed,
-    depth: usize,
-) -> Option<Tree> {
+fn list(live: Option<&Tree>, applied: Option<&Tree>, keys: Keys<'_>, item: Typed<'_>, depth: usize) -> Option<Tree> {
     let live_items = live.and_then(Tree::as_list).unwrap_or(&[]);
     let applied_items = applied.and_then(Tree::as_list).unwrap_or(&[]);
     if live_items.is_empty() && applied_items.is_empty() {
@@ -81,7 +75,7 @@ struct Index<'a> {
     sorted: Vec<usize>,
 }
 
-fn index<'a>(items: &'a [Tree], keys: &'static [&'static str], item: Typed) -> Index<'a> {
+fn index<'a>(items: &'a [Tree], keys: Keys<'_>, item: Typed<'_>) -> Index<'a> {
     let with_element = |value: &'a Tree| item_element(value, keys, item).ok().map(|element| (element, value));
     let items: Vec<(Element, &Tree)> = items.iter().filter_map(with_element).collect();
     let mut sorted: Vec<usize> = (0..items.len()).collect();

@@ -1,18 +1,18 @@
 //! An object without the fields of a set, or with only those.
 
 use super::set::{Element, Entry, FieldSet};
-use super::shape::{Shape, Typed, item_element};
-use crate::schema::Type;
+use super::shape::{Keys, Shape, Typed, item_element};
+use crate::schema::TypeRef;
 use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
 /// The object without the set's fields. Empty values become null.
-pub(crate) fn remove_items(tree: &Tree, set: &FieldSet, ty: &'static Type) -> Tree {
+pub(crate) fn remove_items(tree: &Tree, set: &FieldSet, ty: TypeRef<'_>) -> Tree {
     Walk { extract: false }.node(tree, set, Typed::root(ty), 0)
 }
 
 /// The set's fields of an object, with the keys of list items.
 #[cfg(test)]
-pub(crate) fn extract_items(tree: &Tree, set: &FieldSet, ty: &'static Type) -> Tree {
+pub(crate) fn extract_items(tree: &Tree, set: &FieldSet, ty: TypeRef<'_>) -> Tree {
     Walk { extract: true }.node(tree, set, Typed::root(ty), 0)
 }
 
@@ -21,14 +21,12 @@ struct Walk {
 }
 
 impl Walk {
-    fn node(&self, tree: &Tree, set: &FieldSet, typed: Typed, depth: usize) -> Tree {
+    fn node(&self, tree: &Tree, set: &FieldSet, typed: Typed<'_>, depth: usize) -> Tree {
         if depth > MAX_DEPTH {
             return Tree::Null;
         }
-        match (typed.shape(), tree) {
-            (Shape::Struct(ty), Tree::Map(map)) => {
-                self.fields(map, set, depth, |name| ty.field(name).map(Typed::field))
-            }
+        match (typed.shape(tree), tree) {
+            (Shape::Struct(ty), Tree::Map(map)) => self.fields(map, set, depth, |name| ty.field(name)),
             (Shape::Map(item), Tree::Map(map)) => self.fields(map, set, depth, |_| Some(item)),
             (Shape::List(keys, item), Tree::List(items)) => self.list(items, set, keys, item, depth),
             (Shape::Leaf, Tree::List(_) | Tree::Map(_)) if !self.extract => Tree::Null,
@@ -37,7 +35,7 @@ impl Walk {
         }
     }
 
-    fn fields(&self, map: &Map, set: &FieldSet, depth: usize, typed: impl Fn(&str) -> Option<Typed>) -> Tree {
+    fn fields<'a>(&self, map: &Map, set: &FieldSet, depth: usize, typed: impl Fn(&str) -> Option<Typed<'a>>) -> Tree {
         let mut out = Vec::with_capacity(map.len());
         for (name, value) in map.iter() {
             let entry = set.get_field(name);
@@ -48,7 +46,7 @@ impl Walk {
         if out.is_empty() { Tree::Null } else { Tree::Map(Map::from_entries(out, |_| {})) }
     }
 
-    fn kept(&self, value: &Tree, entry: Option<&Entry>, typed: Option<Typed>, depth: usize) -> Option<Tree> {
+    fn kept(&self, value: &Tree, entry: Option<&Entry>, typed: Option<Typed<'_>>, depth: usize) -> Option<Tree> {
         match entry {
             None if self.extract => None,
             None => Some(value.clone()),
@@ -61,7 +59,7 @@ impl Walk {
         }
     }
 
-    fn list(&self, items: &[Tree], set: &FieldSet, keys: &'static [&'static str], item: Typed, depth: usize) -> Tree {
+    fn list(&self, items: &[Tree], set: &FieldSet, keys: Keys<'_>, item: Typed<'_>, depth: usize) -> Tree {
         let mut out = Vec::with_capacity(items.len());
         for value in items {
             let element = item_element(value, keys, item).ok();

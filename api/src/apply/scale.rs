@@ -1,6 +1,6 @@
 //! The managed fields of a scale subresource: those of its parent that own the replicas.
 
-use super::managers::{EntryError, Managed, Manager};
+use super::managers::{EntryError, ManagedFields, Manager};
 use super::set::{Element, FieldSet};
 use crate::tree::{Str, Tree};
 
@@ -20,7 +20,7 @@ fn find(paths: &[ReplicasPath<'_>], api_version: &str) -> Option<Vec<Element>> {
 
 /// The `managedFields` of the scale for a parent with these entries.
 pub fn scale_from_parent(parent: &[Tree], paths: &[ReplicasPath<'_>]) -> Result<Tree, EntryError> {
-    let mut managed = Managed::decode(parent)?;
+    let mut managed = ManagedFields::decode(parent)?;
     managed.managers.retain(|manager| find(paths, &manager.api_version).is_some_and(|path| manager.fields.has(&path)));
     for manager in &mut managed.managers {
         manager.fields = FieldSet::of(&[SCALE_REPLICAS]);
@@ -37,8 +37,8 @@ pub fn parent_from_scale(
     api_version: &str,
     paths: &[ReplicasPath<'_>],
 ) -> Result<Tree, EntryError> {
-    let mut managed = Managed::decode(parent)?;
-    let mut scales = Managed::decode(scale)?.managers;
+    let mut managed = ManagedFields::decode(parent)?;
+    let mut scales = ManagedFields::decode(scale)?.managers;
     managed.managers.retain_mut(|manager| {
         let Some(path) = find(paths, &manager.api_version) else { return false };
         if !manager.fields.has(&path) {

@@ -114,7 +114,9 @@ fn value_rank(value: &Tree) -> u8 {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub(crate) element: Element,
+    /// Whether the path itself is in the set.
     pub member: bool,
+    /// The paths below it.
     pub children: FieldSet,
 }
 
@@ -125,13 +127,14 @@ pub struct FieldSet {
 }
 
 /// The entries of two sets, or of one.
-enum Pick<'a> {
+enum EntryPair<'a> {
     Left(&'a Entry),
     Right(&'a Entry),
     Both(&'a Entry, &'a Entry),
 }
 
 impl FieldSet {
+    /// An empty set.
     pub const fn new() -> FieldSet {
         FieldSet { entries: Vec::new() }
     }
@@ -177,10 +180,12 @@ impl FieldSet {
         }
     }
 
+    /// The entries, sorted by element.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
+    /// Whether the set has no paths.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -226,16 +231,18 @@ impl FieldSet {
         }
     }
 
+    /// The paths of either set.
     pub fn union(&self, other: &FieldSet) -> FieldSet {
         self.zip(other, |pick| match pick {
-            Pick::Left(entry) | Pick::Right(entry) => Some((entry.member, entry.children.clone())),
-            Pick::Both(a, b) => Some((a.member || b.member, a.children.union(&b.children))),
+            EntryPair::Left(entry) | EntryPair::Right(entry) => Some((entry.member, entry.children.clone())),
+            EntryPair::Both(a, b) => Some((a.member || b.member, a.children.union(&b.children))),
         })
     }
 
+    /// The paths of both sets.
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         self.zip(other, |pick| match pick {
-            Pick::Both(a, b) => Some((a.member && b.member, a.children.intersection(&b.children))),
+            EntryPair::Both(a, b) => Some((a.member && b.member, a.children.intersection(&b.children))),
             _ => None,
         })
     }
@@ -243,9 +250,9 @@ impl FieldSet {
     /// The paths only in this set.
     pub fn difference(&self, other: &FieldSet) -> FieldSet {
         self.zip(other, |pick| match pick {
-            Pick::Left(entry) => Some((entry.member, entry.children.clone())),
-            Pick::Right(_) => None,
-            Pick::Both(a, b) => Some((a.member && !b.member, a.children.difference(&b.children))),
+            EntryPair::Left(entry) => Some((entry.member, entry.children.clone())),
+            EntryPair::Right(_) => None,
+            EntryPair::Both(a, b) => Some((a.member && !b.member, a.children.difference(&b.children))),
         })
     }
 
@@ -274,10 +281,10 @@ impl FieldSet {
     /// Like `difference`, but members of the other set also remove everything below them.
     pub(crate) fn recursive_difference(&self, other: &FieldSet) -> FieldSet {
         self.zip(other, |pick| match pick {
-            Pick::Left(entry) => Some((entry.member, entry.children.clone())),
-            Pick::Right(_) => None,
-            Pick::Both(_, b) if b.member => None,
-            Pick::Both(a, b) => Some((a.member, a.children.recursive_difference(&b.children))),
+            EntryPair::Left(entry) => Some((entry.member, entry.children.clone())),
+            EntryPair::Right(_) => None,
+            EntryPair::Both(_, b) if b.member => None,
+            EntryPair::Both(a, b) => Some((a.member, a.children.recursive_difference(&b.children))),
         })
     }
 
@@ -328,18 +335,18 @@ impl FieldSet {
         }
     }
 
-    fn zip(&self, other: &FieldSet, mut keep: impl FnMut(Pick<'_>) -> Option<(bool, FieldSet)>) -> FieldSet {
+    fn zip(&self, other: &FieldSet, mut keep: impl FnMut(EntryPair<'_>) -> Option<(bool, FieldSet)>) -> FieldSet {
         let mut out = FieldSet::with_capacity(self.entries.len());
         let (mut at, mut other_at) = (0, 0);
         loop {
             let (element, kept) = match (self.entries.get(at), other.entries.get(other_at)) {
                 (None, None) => return out,
-                (Some(a), None) => (a, keep(Pick::Left(a))),
-                (None, Some(b)) => (b, keep(Pick::Right(b))),
+                (Some(a), None) => (a, keep(EntryPair::Left(a))),
+                (None, Some(b)) => (b, keep(EntryPair::Right(b))),
                 (Some(a), Some(b)) => match a.element.order(&b.element) {
-                    Ordering::Less => (a, keep(Pick::Left(a))),
-                    Ordering::Greater => (b, keep(Pick::Right(b))),
-                    Ordering::Equal => (a, keep(Pick::Both(a, b))),
+                    Ordering::Less => (a, keep(EntryPair::Left(a))),
+                    Ordering::Greater => (b, keep(EntryPair::Right(b))),
+                    Ordering::Equal => (a, keep(EntryPair::Both(a, b))),
                 },
             };
             at += usize::from(self.entries.get(at).is_some_and(|a| a.element.order(&element.element).is_eq()));

@@ -22,16 +22,16 @@ fn ty(api_version: &str, kind: &str) -> &'static Type {
 }
 
 /// An object and the clock of its writes.
-struct Flow {
+struct TestObject {
     api_version: &'static str,
     ty: &'static Type,
     live: Option<Tree>,
     seconds: i64,
 }
 
-impl Flow {
-    fn new(api_version: &'static str, kind: &str) -> Flow {
-        Flow { api_version, ty: ty(api_version, kind), live: None, seconds: 0 }
+impl TestObject {
+    fn new(api_version: &'static str, kind: &str) -> TestObject {
+        TestObject { api_version, ty: ty(api_version, kind), live: None, seconds: 0 }
     }
 
     fn shaped(&self, object: &str) -> Tree {
@@ -46,21 +46,21 @@ impl Flow {
         new
     }
 
-    fn request<'a>(&self, manager: &'a str, versions: &'a SameVersion, reset: Option<&'a FieldSet>) -> Request<'a> {
+    fn request<'a>(&self, manager: &'a str, versions: &'a SameVersion<'_>, reset: Option<&'a FieldSet>) -> Request<'a> {
         let (manager, subresource) = manager.split_once('/').unwrap_or((manager, ""));
         let now = Str::from(format!("t{:02}", self.seconds));
         Request { manager, api_version: versions.api_version, subresource, now, reset, versions }
     }
 
-    fn versions(&self) -> SameVersion {
-        SameVersion { api_version: self.api_version, ty: self.ty }
+    fn versions(&self) -> SameVersion<'static> {
+        SameVersion { api_version: self.api_version, ty: self.ty.into() }
     }
 
-    fn write(&mut self, manager: &str, object: &str) -> &mut Flow {
+    fn write(&mut self, manager: &str, object: &str) -> &mut TestObject {
         self.write_reset(manager, object, None)
     }
 
-    fn write_reset(&mut self, manager: &str, object: &str, reset: Option<&FieldSet>) -> &mut Flow {
+    fn write_reset(&mut self, manager: &str, object: &str, reset: Option<&FieldSet>) -> &mut TestObject {
         self.seconds += 1;
         let mut new = self.shaped(object);
         update(self.live.as_ref(), &mut new, &self.request(manager, &self.versions(), reset));
@@ -71,7 +71,7 @@ impl Flow {
         self
     }
 
-    fn apply(&mut self, manager: &str, object: &str) -> &mut Flow {
+    fn apply(&mut self, manager: &str, object: &str) -> &mut TestObject {
         let (manager, force) = match manager.strip_suffix('!') {
             Some(manager) => (manager, true),
             None => (manager, false),
@@ -100,13 +100,13 @@ impl Flow {
         Ok(new)
     }
 
-    fn refused(&mut self, manager: &str, object: &str, message: &str) -> &mut Flow {
+    fn refused(&mut self, manager: &str, object: &str, message: &str) -> &mut TestObject {
         let error = self.try_apply(manager, object, false).expect_err(object);
         assert_eq!(error.to_string(), message);
         self
     }
 
-    fn has(&mut self, path: &str, expected: &str) -> &mut Flow {
+    fn has(&mut self, path: &str, expected: &str) -> &mut TestObject {
         assert_eq!(text(self.live.as_ref().expect("an object").at(path)), expected);
         self
     }
@@ -123,7 +123,7 @@ impl Flow {
         live.list("metadata.managedFields").iter().map(line).collect()
     }
 
-    fn check(&mut self, expected: &[&str]) -> &mut Flow {
+    fn check(&mut self, expected: &[&str]) -> &mut TestObject {
         assert_eq!(self.managed(), expected);
         self
     }
@@ -131,10 +131,10 @@ impl Flow {
 
 #[test]
 fn create_owns_its_fields() {
-    Flow::new("v1", "ConfigMap")
+    TestObject::new("v1", "ConfigMap")
         .write("creator", r#"{"metadata":{"name":"a","labels":{"l":"1"}},"data":{"a":"1"}}"#)
         .check(&[r#"creator Update t01 {"f:data":{".":{},"f:a":{}},"f:metadata":{"f:labels":{".":{},"f:l":{}}}}"#]);
-    Flow::new("v1", "Pod")
+    TestObject::new("v1", "Pod")
         .write(
             "t",
             r#"{"metadata":{"name":"p"},"spec":{"imagePullSecrets":[{"name":"reg"}],"nodeSelector":{"a":"b"},
@@ -152,7 +152,7 @@ fn create_owns_its_fields() {
 
 #[test]
 fn update_takes_changed_and_releases_removed_fields() {
-    Flow::new("v1", "ConfigMap")
+    TestObject::new("v1", "ConfigMap")
         .write("one", r#"{"data":{"a":"1","b":"1","c":"1"}}"#)
         .write("two", r#"{"data":{"a":"2","b":"1"}}"#)
         .check(&[r#"one Update t01 {"f:data":{".":{},"f:b":{}}}"#, r#"two Update t02 {"f:data":{"f:a":{}}}"#])
@@ -166,7 +166,7 @@ fn update_takes_changed_and_releases_removed_fields() {
 
 #[test]
 fn managed_fields_can_be_reset_or_edited() {
-    let mut flow = Flow::new("v1", "ConfigMap");
+    let mut flow = TestObject::new("v1", "ConfigMap");
     flow.write("one", r#"{"data":{"a":"1"}}"#).write("two", r#"{"metadata":{"managedFields":[{}]},"data":{"a":"1"}}"#);
     flow.check(&[]).write("two", r#"{"data":{"a":"2"}}"#).check(&[]);
     flow.write(
@@ -183,7 +183,7 @@ fn managed_fields_can_be_reset_or_edited() {
 #[test]
 fn subresources_have_their_own_entry() {
     let spec = FieldSet::of(&["spec"]);
-    Flow::new("apps/v1", "Deployment")
+    TestObject::new("apps/v1", "Deployment")
         .write_reset("one", r#"{"spec":{"replicas":1},"status":{"replicas":3}}"#, Some(&FieldSet::of(&["status"])))
         .write_reset("two/status", r#"{"spec":{"replicas":9},"status":{"replicas":4}}"#, Some(&spec))
         .check(&[
@@ -194,7 +194,7 @@ fn subresources_have_their_own_entry() {
 
 #[test]
 fn merges_the_oldest_update_managers() {
-    let mut flow = Flow::new("v1", "ConfigMap");
+    let mut flow = TestObject::new("v1", "ConfigMap");
     let mut data = String::new();
     for name in 'a'..='l' {
         let comma = if data.is_empty() { "" } else { "," };
@@ -209,7 +209,7 @@ fn merges_the_oldest_update_managers() {
 
 #[test]
 fn apply_managers_share_and_take_fields() {
-    Flow::new("v1", "ConfigMap")
+    TestObject::new("v1", "ConfigMap")
         .apply("one", r#"{"data":{"a":"1","b":"2"}}"#)
         .check(&[r#"one Apply t01 {"f:data":{"f:a":{},"f:b":{}}}"#])
         // Repeating it changes nothing, including the time.
@@ -235,7 +235,7 @@ fn apply_managers_share_and_take_fields() {
 
 #[test]
 fn apply_and_update_managers_interact() {
-    Flow::new("v1", "ConfigMap")
+    TestObject::new("v1", "ConfigMap")
         .apply("applier", r#"{"data":{"a":"1","b":"1"}}"#)
         .write("editor", r#"{"data":{"a":"2","b":"1"}}"#)
         .check(&[r#"applier Apply t01 {"f:data":{"f:b":{}}}"#, r#"editor Update t02 {"f:data":{"f:a":{}}}"#])
@@ -256,7 +256,7 @@ fn apply_and_update_managers_interact() {
 
 #[test]
 fn first_apply_keeps_previous_owners() {
-    let mut flow = Flow::new("v1", "ConfigMap");
+    let mut flow = TestObject::new("v1", "ConfigMap");
     flow.live = Some(flow.shaped(r#"{"data":{"a":"1","z":"2"}}"#));
     flow.refused(
         "applier",
@@ -271,7 +271,7 @@ fn first_apply_keeps_previous_owners() {
 
 #[test]
 fn list_maps_sets_and_atomic_values() {
-    let mut flow = Flow::new("v1", "Service");
+    let mut flow = TestObject::new("v1", "Service");
     flow.apply("one", r#"{"spec":{"ports":[{"port":80,"name":"a"}]}}"#);
     flow.apply("two", r#"{"spec":{"ports":[{"port":80,"protocol":"UDP","name":"b"}],"selector":{"x":"1"}}}"#);
     flow.check(&[
@@ -290,7 +290,7 @@ fn list_maps_sets_and_atomic_values() {
     );
     flow.apply("one", r#"{"spec":{}}"#)
         .has("spec.ports", r#"[{"name":"b","port":80,"protocol":"UDP","targetPort":0}]"#);
-    Flow::new("v1", "ConfigMap")
+    TestObject::new("v1", "ConfigMap")
         .apply("one", r#"{"metadata":{"finalizers":["a","b"]}}"#)
         .apply("two", r#"{"metadata":{"finalizers":["b","c"]}}"#)
         .has("metadata.finalizers", r#"["a","b","c"]"#)
@@ -317,7 +317,7 @@ fn merged_lists_keep_the_applied_order() {
         crate::tree! { "metadata" => crate::tree! { "finalizers" => Tree::List(names) } }
     };
     for (live, applied, expected) in cases {
-        let merged = merge(&list(live), &list(applied), ty("v1", "ConfigMap"));
+        let merged = merge(&list(live), &list(applied), ty("v1", "ConfigMap").into());
         let names: Vec<&str> = merged.list("metadata.finalizers").iter().filter_map(Tree::as_str).collect();
         assert_eq!(names.join(","), expected, "{live} with {applied}");
     }
@@ -336,9 +336,9 @@ fn applied_objects_are_validated() {
     ];
     for (object, message) in cases {
         let message = format!("failed to create typed patch object (/; /v1, Kind=ConfigMap): {message}");
-        Flow::new("v1", "ConfigMap").refused("one", object, &message);
+        TestObject::new("v1", "ConfigMap").refused("one", object, &message);
     }
-    let mut flow = Flow::new("v1", "ConfigMap");
+    let mut flow = TestObject::new("v1", "ConfigMap");
     flow.refused("one", r#"{"metadata":{"managedFields":[]}}"#, "metadata.managedFields must be nil");
     let secret = tree(r#"{"apiVersion":"v1","kind":"Secret"}"#);
     let versions = flow.versions();
@@ -352,7 +352,7 @@ fn kubectl_takes_over_client_side_fields() {
     let last = r#"{\"apiVersion\":\"v1\",\"data\":{\"a\":\"1\"}}"#;
     let annotations =
         format!(r#""metadata":{{"annotations":{{"kubectl.kubernetes.io/last-applied-configuration":"{last}"}}}}"#);
-    let mut flow = Flow::new("v1", "ConfigMap");
+    let mut flow = TestObject::new("v1", "ConfigMap");
     flow.write("kubectl-client-side-apply", &format!(r#"{{{annotations},"data":{{"a":"1","b":"1"}}}}"#));
     let conflict = r#"Apply failed with 1 conflict: conflict with "kubectl-client-side-apply" using v1: .data."#;
     flow.refused("other", r#"{"data":{"a":"2"}}"#, &format!("{conflict}a"));
@@ -365,7 +365,7 @@ fn kubectl_takes_over_client_side_fields() {
 
 #[test]
 fn scale_shares_replicas_with_its_parent() {
-    let mut flow = Flow::new("apps/v1", "Deployment");
+    let mut flow = TestObject::new("apps/v1", "Deployment");
     flow.apply("one", r#"{"spec":{"replicas":2,"minReadySeconds":3}}"#);
     let parent = flow.live.clone().expect("an object");
     let paths = [("apps/v1", "spec.replicas")];
@@ -429,8 +429,8 @@ fn remove_and_extract_are_complementary() {
     let ty = ty("v1", "ConfigMap");
     let set =
         decode_fields(&tree(r#"{"f:data":{"f:a":{}},"f:metadata":{"f:finalizers":{"v:\"x\"":{}}}}"#)).expect("a set");
-    let kept = remove_items(&object, &set, ty);
+    let kept = remove_items(&object, &set, ty.into());
     assert_eq!(text(&kept), r#"{"data":{"b":"2"},"metadata":{"finalizers":["y"],"labels":{"l":"1"}}}"#);
-    let taken = extract_items(&object, &set, ty);
+    let taken = extract_items(&object, &set, ty.into());
     assert_eq!(text(&taken), r#"{"data":{"a":"1"},"metadata":{"finalizers":["x"]}}"#);
 }

@@ -1,29 +1,32 @@
 //! Ownership after a write other than apply: changed fields belong to its manager.
 
 use super::compare::{Comparison, compare};
-use super::managers::{Managed, Manager, Operation, STRIPPED, is_reset};
+use super::managers::{ManagedFields, Manager, Operation, STRIPPED, is_reset};
 use super::set::FieldSet;
-use crate::schema::{Ty, Type};
+use super::validate::validate;
+use crate::schema::{Ty, TypeRef};
 use crate::tree::{Str, Tree};
 use crate::typed;
 
 /// The served versions of a kind. Managers name their fields in the version they used.
 pub trait Versions {
     /// The kind's type in a version; None if it is not served, whose managers are dropped.
-    fn ty(&self, api_version: &str) -> Option<&'static Type>;
+    fn ty(&self, api_version: &str) -> Option<TypeRef<'_>>;
 
     /// The object in another version.
     fn convert(&self, tree: &Tree, from: &str, to: &str) -> Option<Tree>;
 }
 
 /// A kind that has one version.
-pub struct SameVersion {
-    pub api_version: &'static str,
-    pub ty: &'static Type,
+pub struct SameVersion<'a> {
+    /// The only version.
+    pub api_version: &'a str,
+    /// The type of objects in that version.
+    pub ty: TypeRef<'a>,
 }
 
-impl Versions for SameVersion {
-    fn ty(&self, api_version: &str) -> Option<&'static Type> {
+impl Versions for SameVersion<'_> {
+    fn ty(&self, api_version: &str) -> Option<TypeRef<'_>> {
         (api_version == self.api_version).then_some(self.ty)
     }
 
@@ -40,9 +43,11 @@ pub struct Request<'a> {
     pub api_version: &'a str,
     /// `status`, `scale`, or empty for the object itself.
     pub subresource: &'a str,
+    /// The time of the write, for new and changed entries.
     pub now: Str,
     /// Fields that this endpoint does not write: `status` on the object itself, `spec` on its status.
     pub reset: Option<&'a FieldSet>,
+    /// Converts objects and field names between versions.
     pub versions: &'a dyn Versions,
 }
 
@@ -58,7 +63,7 @@ impl Request<'_> {
         }
     }
 
-    pub(super) fn ty(&self) -> Option<&'static Type> {
+    pub(super) fn ty(&self) -> Option<TypeRef<'_>> {
         self.versions.ty(self.api_version)
     }
 }
@@ -74,10 +79,32 @@ pub fn update(live: Option<&Tree>, new: &mut Tree, request: &Request<'_>) {
     }
     let Some(ty) = request.ty() else { return };
     let managed = match live {
+        Some(_) if !is_declared_in_all(new, &managed, request) => managed,
         Some(live) => update_managed(live, new, managed, ty, request),
-        None => update_managed(&typed::zero(Ty::Struct(ty)), new, managed, ty, request),
+        None => update_managed(&empty_object(ty), new, managed, ty, request),
     };
     put_managed(new, managed);
+}
+
+/// Whether every version in which a manager has fields declares the fields of a custom resource. If one does not, the
+/// write changes no ownership, as in upstream: changes cannot be compared in that version.
+fn is_declared_in_all(new: &Tree, managed: &ManagedFields, request: &Request<'_>) -> bool {
+    let mut others: Vec<&str> = managed.managers.iter().map(|manager| manager.api_version.as_str()).collect();
+    others.sort_unstable();
+    others.dedup();
+    others.into_iter().filter(|version| *version != request.api_version).all(|version| {
+        let Some(ty @ TypeRef::Custom(_)) = request.versions.ty(version) else { return true };
+        let converted = request.versions.convert(new, request.api_version, version);
+        converted.is_none_or(|converted| validate(&converted, ty).is_ok())
+    })
+}
+
+/// An object of which nothing is set. A custom resource has no fields that are always present.
+pub(super) fn empty_object(ty: TypeRef<'_>) -> Tree {
+    match ty {
+        TypeRef::Table(ty) => typed::zero(Ty::Struct(ty)),
+        TypeRef::Custom(_) => Tree::map_new(),
+    }
 }
 
 /// Preserves an empty list of managed fields, which means a reset, when the object is conformed: call it on the
@@ -90,40 +117,40 @@ pub fn keep_reset(tree: &mut Tree) {
     }
 }
 
-fn managed_of(live: Option<&Tree>, new: &Tree, request: &Request<'_>) -> Managed {
+fn managed_of(live: Option<&Tree>, new: &Tree, request: &Request<'_>) -> ManagedFields {
     let given = new.at("metadata.managedFields");
     if request.subresource.is_empty() {
         if is_reset(given) {
-            return Managed::default();
+            return ManagedFields::default();
         }
-        match Managed::decode(given.as_list().unwrap_or(&[])) {
+        match ManagedFields::decode(given.as_list().unwrap_or(&[])) {
             Ok(managed) if !managed.is_empty() => return managed,
             _ => {}
         }
     }
     let live = live.map(|live| live.list("metadata.managedFields")).unwrap_or(&[]);
-    Managed::decode(live).unwrap_or_default()
+    ManagedFields::decode(live).unwrap_or_default()
 }
 
 pub(super) fn take_managed(tree: &mut Tree) {
     tree.remove_at("metadata.managedFields");
 }
 
-pub(super) fn put_managed(tree: &mut Tree, managed: Managed) {
+pub(super) fn put_managed(tree: &mut Tree, managed: ManagedFields) {
     match managed.encode() {
         Tree::Null => {}
         entries => tree.child("metadata").set("managedFields", entries),
     }
 }
 
-/// The managers after an update; the manager's time is updated only if it took fields.
+/// The managers after an update; the manager's time is updated only if it acquired fields.
 pub(super) fn update_managed(
     live: &Tree,
     new: &Tree,
-    mut managed: Managed,
-    ty: &'static Type,
+    mut managed: ManagedFields,
+    ty: TypeRef<'_>,
     request: &Request<'_>,
-) -> Managed {
+) -> ManagedFields {
     let comparison = compared(live, new, ty, request);
     let changes = Changes::new(live, new, &comparison, request);
     changes.take_from(&mut managed, None);
@@ -138,7 +165,7 @@ pub(super) fn update_managed(
     managed
 }
 
-fn add_manager(managed: &mut Managed, mut manager: Manager) {
+fn add_manager(managed: &mut ManagedFields, mut manager: Manager) {
     if let Some(at) = managed.position(&manager) {
         let previous = managed.managers.swap_remove(at);
         manager.fields = manager.fields.joined(previous.fields);
@@ -146,7 +173,7 @@ fn add_manager(managed: &mut Managed, mut manager: Manager) {
     managed.managers.push(manager);
 }
 
-pub(super) fn compared(live: &Tree, new: &Tree, ty: &'static Type, request: &Request<'_>) -> Comparison {
+pub(super) fn compared(live: &Tree, new: &Tree, ty: TypeRef<'_>, request: &Request<'_>) -> Comparison {
     let comparison = compare(live, new, ty);
     match request.reset {
         Some(reset) => comparison.exclude(reset),
@@ -172,9 +199,9 @@ impl<'a> Changes<'a> {
         Changes { live, new, comparison, request }
     }
 
-    /// Takes changed and removed fields from all managers except one; managers of unserved versions are dropped.
+    /// Removes changed and removed fields from all managers except one; managers of unserved versions are dropped.
     /// Returns the changed fields, which an apply conflicts with.
-    pub(super) fn take_from(&self, managed: &mut Managed, but: Option<&Manager>) -> Vec<(Manager, FieldSet)> {
+    pub(super) fn take_from(&self, managed: &mut ManagedFields, but: Option<&Manager>) -> Vec<(Manager, FieldSet)> {
         let mut conflicts = Vec::new();
         let mut other_versions: Vec<(Str, Comparison)> = Vec::new();
         managed.managers.retain_mut(|manager| {

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::set::Element;
-use super::shape::{Typed, item_element};
-use crate::schema::{Topology, Ty, Type};
+use super::shape::{Keys, Typed, item_element};
+use crate::schema::{CustomList, CustomStruct, CustomType, Topology, Ty, Type, TypeRef};
 use crate::tree::{MAX_DEPTH, Map, Tree};
 
 /// All problems of an applied object, as one message in upstream's format.
@@ -23,7 +23,7 @@ impl std::fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-pub(super) fn validate(tree: &Tree, ty: &'static Type) -> Result<(), Problems> {
+pub(super) fn validate(tree: &Tree, ty: TypeRef<'_>) -> Result<(), Problems> {
     let mut problems = Vec::new();
     Walk { problems: &mut problems, path: String::new() }.node(tree, Typed::root(ty), 0);
     if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
@@ -45,60 +45,99 @@ impl Walk<'_> {
         }
     }
 
-    fn below(&mut self, step: &str, tree: &Tree, typed: Typed, depth: usize) {
+    fn below(&mut self, step: &str, tree: &Tree, typed: Typed<'_>, depth: usize) {
         let length = self.path.len();
         self.path.push_str(step);
         self.node(tree, typed, depth + 1);
         self.path.truncate(length);
     }
 
-    fn node(&mut self, tree: &Tree, typed: Typed, depth: usize) {
+    fn node(&mut self, tree: &Tree, typed: Typed<'_>, depth: usize) {
         if tree.is_null() || depth > MAX_DEPTH {
             return;
         }
-        match typed.ty {
-            Ty::Struct(ty) => match tree {
-                Tree::Map(map) => self.fields(map, ty, depth),
-                other => self.problem(&format!("expected map, got &{{{}}}", plain(other))),
-            },
-            Ty::Map(item) => match tree {
-                Tree::Map(map) => {
-                    let item = Typed { ty: *item, topology: Topology::Unset };
-                    map.iter().for_each(|(key, value)| self.below(&format!(".{key}"), value, item, depth));
-                }
-                other => self.problem(&format!("expected map, got &{{{}}}", plain(other))),
-            },
-            Ty::List(item) => match tree {
-                Tree::List(items) => self.items(items, typed.topology, *item, depth),
-                other => self.problem(&format!("expected list, got &{{{}}}", plain(other))),
-            },
-            scalar => self.scalar(tree, scalar),
+        match typed {
+            Typed::Table(ty, topology) => self.table(tree, ty, topology, depth),
+            Typed::Custom(ty) => self.custom(tree, ty, depth),
         }
+    }
+
+    fn table(&mut self, tree: &Tree, ty: Ty, topology: Topology, depth: usize) {
+        match (ty, tree) {
+            (Ty::Struct(ty), Tree::Map(map)) => self.fields(map, ty, depth),
+            (Ty::Map(item), Tree::Map(map)) => self.entries(map, Typed::Table(*item, Topology::Unset), depth),
+            (Ty::List(item), Tree::List(items)) => {
+                let keys = match topology {
+                    Topology::Set => Some(Keys::NONE),
+                    Topology::Map(keys) => Some(Keys::Table(keys)),
+                    _ => None,
+                };
+                self.items(items, keys, Typed::Table(*item, Topology::Unset), depth);
+            }
+            (Ty::Struct(_) | Ty::Map(_), other) => self.wrong("map", other),
+            (Ty::List(_), other) => self.wrong("list", other),
+            (scalar, _) => self.scalar(tree, scalar),
+        }
+    }
+
+    fn custom(&mut self, tree: &Tree, ty: &CustomType, depth: usize) {
+        match (ty, tree) {
+            (CustomType::Any, _) => {}
+            (CustomType::Scalar(scalar), _) => self.scalar(tree, *scalar),
+            (CustomType::Table(ty), _) => self.table(tree, Ty::Struct(ty), Topology::Unset, depth),
+            (CustomType::Struct(fields), Tree::Map(map)) => self.custom_fields(map, fields, depth),
+            (CustomType::Map { item, .. }, Tree::Map(map)) => self.entries(map, Typed::Custom(item), depth),
+            (CustomType::List { item, topology }, Tree::List(items)) => {
+                let keys = match topology {
+                    CustomList::Atomic => None,
+                    CustomList::Set => Some(Keys::NONE),
+                    CustomList::Map(keys) => Some(Keys::Custom(keys)),
+                };
+                self.items(items, keys, Typed::Custom(item), depth);
+            }
+            (CustomType::Struct(_) | CustomType::Map { .. }, other) => self.wrong("map", other),
+            (CustomType::List { .. }, other) => self.wrong("list", other),
+        }
+    }
+
+    fn wrong(&mut self, expected: &str, value: &Tree) {
+        self.problem(&format!("expected {expected}, got &{{{}}}", plain(value)));
+    }
+
+    fn entries(&mut self, map: &Map, item: Typed<'_>, depth: usize) {
+        map.iter().for_each(|(key, value)| self.below(&format!(".{key}"), value, item, depth));
+    }
+
+    fn custom_fields(&mut self, map: &Map, fields: &CustomStruct, depth: usize) {
+        for (key, value) in map.iter() {
+            match fields.field(key).map(|field| &field.ty).or(fields.others.as_deref()) {
+                Some(ty) => self.below(&format!(".{key}"), value, Typed::Custom(ty), depth),
+                None => return self.undeclared(key),
+            }
+        }
+    }
+
+    /// The first one ends the fields of its object, as in upstream.
+    fn undeclared(&mut self, key: &str) {
+        let length = self.path.len();
+        self.path.push_str(&format!(".{key}"));
+        self.problem("field not declared in schema");
+        self.path.truncate(length);
     }
 
     fn fields(&mut self, map: &Map, ty: &'static Type, depth: usize) {
         for (key, value) in map.iter() {
             match ty.field(key) {
                 Some(field) => self.below(&format!(".{key}"), value, Typed::field(field), depth),
-                None => {
-                    let length = self.path.len();
-                    self.path.push_str(&format!(".{key}"));
-                    self.problem("field not declared in schema");
-                    self.path.truncate(length);
-                }
+                None => return self.undeclared(key),
             }
         }
     }
 
-    fn items(&mut self, items: &[Tree], topology: Topology, item: Ty, depth: usize) {
-        let item = Typed { ty: item, topology: Topology::Unset };
-        let keys = match topology {
-            Topology::Set => &[],
-            Topology::Map(keys) => keys,
-            _ => {
-                items.iter().enumerate().for_each(|(at, value)| self.below(&format!("[{at}]"), value, item, depth));
-                return;
-            }
+    fn items(&mut self, items: &[Tree], keys: Option<Keys<'_>>, item: Typed<'_>, depth: usize) {
+        let Some(keys) = keys else {
+            items.iter().enumerate().for_each(|(at, value)| self.below(&format!("[{at}]"), value, item, depth));
+            return;
         };
         let mut seen: BTreeSet<String> = BTreeSet::new();
         for (at, value) in items.iter().enumerate() {
@@ -109,7 +148,7 @@ impl Walk<'_> {
         }
     }
 
-    fn item(&mut self, element: Element, seen: &mut BTreeSet<String>, value: &Tree, item: Typed, depth: usize) {
+    fn item(&mut self, element: Element, seen: &mut BTreeSet<String>, value: &Tree, item: Typed<'_>, depth: usize) {
         let step = element.to_string();
         self.below(&step, value, item, depth);
         if !seen.insert(step.clone()) {

@@ -233,11 +233,11 @@ impl<'a> Decoder<'a> {
             self.report(Strict::duplicate);
         }
         match known {
-            Known::Field(ty) => {
+            FieldLookup::Field(ty) => {
                 let value = self.value(ty, depth + 1)?;
                 entries.push((key, value));
             }
-            Known::No => {
+            FieldLookup::No => {
                 self.report(Strict::unknown);
                 self.value(None, depth + 1)?;
             }
@@ -381,19 +381,19 @@ fn below<'a>(path: &'a str, key: &str) -> Option<&'a str> {
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix('.') }
 }
 
-enum Known {
+enum FieldLookup {
     Field(Option<Ty>),
     No,
 }
 
-/// What the schema knows of a key. Without a struct anything is allowed.
-fn known(ty: Option<Ty>, key: &str) -> Known {
+/// Looks up a key in the schema. Without a struct any key is allowed.
+fn known(ty: Option<Ty>, key: &str) -> FieldLookup {
     match ty {
         Some(Ty::Struct(ty)) => match ty.field(key) {
-            Some(field) => Known::Field(Some(field.ty)),
-            None => Known::No,
+            Some(field) => FieldLookup::Field(Some(field.ty)),
+            None => FieldLookup::No,
         },
-        Some(Ty::Map(item)) => Known::Field(Some(*item)),
-        _ => Known::Field(None),
+        Some(Ty::Map(item)) => FieldLookup::Field(Some(*item)),
+        _ => FieldLookup::Field(None),
     }
 }

@@ -90,6 +90,7 @@ pub fn encode_with_hole(tree: &Tree, ty: Option<&'static Type>) -> (Vec<u8>, usi
     (out, hole.unwrap_or(0))
 }
 
+/// Appends the JSON of a tree, in the field order of its type.
 pub fn encode_into(out: &mut Vec<u8>, tree: &Tree, ty: Option<Ty>) {
     match tree {
         Tree::Null => out.extend_from_slice(b"null"),
@@ -202,8 +203,14 @@ fn write_metadata(out: &mut Vec<u8>, map: &Map, ty: Option<Ty>, hole: &mut Optio
 fn write_float(out: &mut Vec<u8>, value: f64) {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         out.extend_from_slice(itoa::Buffer::new().format(value as i64).as_bytes());
+    } else if (1e-6..1e21).contains(&value.abs()) {
+        out.extend_from_slice(value.to_string().as_bytes());
     } else {
-        out.extend_from_slice(ryu::Buffer::new().format(value).as_bytes());
+        // Go writes the sign of an exponent.
+        let text = format!("{value:e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let sign = if exponent.starts_with('-') { "" } else { "+" };
+        out.extend_from_slice(format!("{digits}e{sign}{exponent}").as_bytes());
     }
 }
 
@@ -228,6 +235,7 @@ fn escaped_bytes(word: u64) -> u64 {
     (below(word, 0x20) | is(b'"') | is(b'\\')) & (ONES << 7)
 }
 
+/// Appends a quoted and escaped string.
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
     out.reserve(text.len() + 2);
     out.push(b'"');

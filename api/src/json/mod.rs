@@ -55,14 +55,17 @@ fn quoted_char(c: char) -> String {
 /// Problems of strict decoding in document order: `unknown field "spec.replicaz"`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Strict {
+    /// The problems, without duplicates.
     pub problems: Vec<String>,
 }
 
 impl Strict {
+    /// Reports a field that the schema does not have.
     pub fn unknown(&mut self, path: &str) {
         self.push(format!("unknown field {path:?}"));
     }
 
+    /// Reports a key that appears twice.
     pub fn duplicate(&mut self, path: &str) {
         self.push(format!("duplicate field {path:?}"));
     }

@@ -2,6 +2,7 @@
 
 use crate::tree::Tree;
 
+/// Prints a value as Go's `%v` does.
 pub fn print(tree: &Tree) -> String {
     let mut out = String::new();
     write(&mut out, tree);

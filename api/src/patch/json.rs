@@ -10,11 +10,16 @@ const MAX_OPERATIONS: usize = 10_000;
 /// The maximum total size of copies in a patch.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
+/// One operation of a JSON patch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
+    /// `add`, `remove`, `replace`, `move`, `copy` or `test`.
     pub op: Str,
+    /// The JSON pointer of the target.
     pub path: Option<Str>,
+    /// The JSON pointer of the source of `move` and `copy`.
     pub from: Option<Str>,
+    /// The value of `add`, `replace` and `test`.
     pub value: Tree,
 }
 

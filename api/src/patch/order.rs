@@ -32,7 +32,7 @@ impl Eq for Id<'_> {}
 
 static NULL: Tree = Tree::Null;
 
-/// What identifies an item: its merge key, or itself if there is none.
+/// The identity of an item: its merge key, or the item itself if it has none.
 pub(super) fn id_of<'a>(item: &'a Tree, merge_key: Option<&str>) -> Id<'a> {
     match merge_key {
         None => Id(item),

@@ -162,7 +162,7 @@ fn merge_field<'a>(target: &mut Target<'a>, key: &'a str, value: &Tree, ty: Opti
     Ok(())
 }
 
-/// A value without a counterpart is taken unchanged, without nulls, and without maps that have a directive.
+/// A value without a counterpart is copied, without nulls, and without maps that have a directive.
 fn without_directives(value: &Tree) -> Option<Tree> {
     match value {
         Tree::Map(map) if map.contains(DIRECTIVE) => None,
@@ -328,7 +328,7 @@ fn merge_scalars(original: Vec<Tree>, patch: &[Tree]) -> Vec<Tree> {
 }
 
 fn merge_maps(original: Vec<Tree>, patch: &[Tree], key: &str, item: Option<Ty>) -> Result<Vec<Tree>, Error> {
-    let Special { original, patch } = special_items(original, patch, key)?;
+    let DirectiveItems { original, patch } = special_items(original, patch, key)?;
     let mut merged = original.clone();
     let mut found = places(&original, Some(key));
     found.retain(|_, at| original[*at].get(key).is_some());
@@ -352,13 +352,13 @@ fn merge_maps(original: Vec<Tree>, patch: &[Tree], key: &str, item: Option<Ty>) 
     Ok(arrange(merged, &patch, &original, Some(key)))
 }
 
-struct Special {
+struct DirectiveItems {
     original: Vec<Tree>,
     patch: Vec<Tree>,
 }
 
 /// Executes the items with a directive, and returns the others.
-fn special_items(mut original: Vec<Tree>, patch: &[Tree], key: &str) -> Result<Special, Error> {
+fn special_items(mut original: Vec<Tree>, patch: &[Tree], key: &str) -> Result<DirectiveItems, Error> {
     let mut rest = Vec::with_capacity(patch.len());
     let mut deleted: Vec<Tree> = Vec::new();
     let mut replace = false;
@@ -377,9 +377,9 @@ fn special_items(mut original: Vec<Tree>, patch: &[Tree], key: &str) -> Result<S
         }
     }
     if replace {
-        return Ok(Special { original: rest, patch: Vec::new() });
+        return Ok(DirectiveItems { original: rest, patch: Vec::new() });
     }
     let deleted = places(&deleted, None);
     original.retain(|item| !item.get(key).is_some_and(|value| deleted.contains_key(&Id(value))));
-    Ok(Special { original, patch: rest })
+    Ok(DirectiveItems { original, patch: rest })
 }

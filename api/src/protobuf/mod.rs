@@ -17,7 +17,7 @@ pub(crate) use encode::encode_message;
 /// The prefix of every enveloped object.
 pub const PREFIX: &[u8; 4] = b"k8s\0";
 
-/// An invalid message, with Go's error messages where clients see them.
+/// An invalid message, with Go's error messages where clients receive them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     NoPrefix,

@@ -1,11 +1,13 @@
-//! The schema table: every field of every API type with JSON name, protobuf number, type, presence, list type and
-//! keys, patch strategy and default. The rows are in `tables/`, one file per package; nothing else in the project
-//! knows merge keys or field numbers.
+//! The schema table: every field of every API type with JSON name, protobuf number, type, presence, list type and keys,
+//! patch strategy and default. The rows are in `tables/`, one file per package; no other module contains merge keys or
+//! field numbers.
 
+mod custom;
 mod field_index;
 pub mod initializers;
 mod parse;
 
+pub use self::custom::{CustomField, CustomList, CustomObject, CustomStruct, CustomType, TypeRef};
 use self::field_index::FieldIndex;
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
@@ -66,20 +68,29 @@ pub enum Topology {
 /// How strategic merge patch treats a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Strategy {
+    /// Items or fields are merged.
     pub merge: bool,
+    /// The patch may list the keys to retain (`$retainKeys`).
     pub retain_keys: bool,
+    /// The value is replaced.
     pub replace: bool,
+    /// The field that identifies items of a merged list.
     pub merge_key: Option<&'static str>,
 }
 
+/// A field of a built-in type.
 #[derive(Debug)]
 pub struct Field {
+    /// The name in JSON.
     pub name: &'static str,
+    /// The type of the value.
     pub ty: Ty,
+    /// When the field appears in JSON.
     pub presence: Presence,
     /// Required by OpenAPI.
     pub required: bool,
     pub topology: Topology,
+    /// How strategic merge patch treats the field.
     pub strategy: Strategy,
     /// OpenAPI's default, as JSON text.
     pub default: Option<&'static str>,
@@ -103,6 +114,7 @@ pub enum Wire {
 }
 
 impl Wire {
+    /// The field number.
     pub fn number(&self) -> u32 {
         match self {
             Wire::Field { number, .. } | Wire::Inline { number, .. } => *number,
@@ -110,20 +122,27 @@ impl Wire {
     }
 }
 
+/// Group, version and kind.
 #[derive(Debug)]
 pub struct Gvk {
+    /// The API group; empty for the core group.
     pub group: &'static str,
+    /// The version within the group.
     pub version: &'static str,
+    /// The kind.
     pub kind: &'static str,
 }
 
+/// A union of fields, of which at most one is set.
 #[derive(Debug)]
 pub struct Union {
+    /// The field that names the set member.
     pub discriminator: Option<&'static str>,
     /// Field name and the discriminator's value for it.
     pub fields: Vec<(&'static str, &'static str)>,
 }
 
+/// A built-in struct type.
 #[derive(Debug)]
 pub struct Type {
     /// `Pod`
@@ -132,6 +151,7 @@ pub struct Type {
     pub package: &'static str,
     /// The OpenAPI package name, such as `io.k8s.api.core.v1`.
     pub openapi_package: &'static str,
+    /// Group, version and kind of a top-level type.
     pub gvk: Option<Gvk>,
     pub topology: Topology,
     /// Only exists in the protobuf encoding.
@@ -162,6 +182,7 @@ impl Type {
         &self.body().fields
     }
 
+    /// The field with a JSON name.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.field_index(name).map(|at| self.body().fields[at])
     }
@@ -182,6 +203,7 @@ impl Type {
         &self.body().wire
     }
 
+    /// The unions of the type's fields.
     pub fn unions(&self) -> &[Union] {
         &self.body().unions
     }
@@ -192,6 +214,7 @@ impl Type {
     }
 }
 
+/// The table of all built-in types.
 pub struct Schema {
     types: Vec<&'static Type>,
     by_name: HashMap<(&'static str, &'static str), &'static Type>,
@@ -199,6 +222,7 @@ pub struct Schema {
 }
 
 impl Schema {
+    /// All types of the table.
     pub fn types(&self) -> &[&'static Type] {
         &self.types
     }

@@ -181,7 +181,7 @@ fn read_flag(word: &'static str, field: &mut Field) {
         Some(("merge", key)) => (field.strategy.merge, field.strategy.merge_key) = (true, Some(key)),
         Some(("default", json)) => field.default = Some(json),
         Some(("go", name)) => field.go = Some(name),
-        // A plus stands for a blank, which would end the word.
+        // A plus represents a blank, which would end the word.
         Some(("enum", values)) => field.values = values.replace('+', " ").leak().split(',').collect::<Vec<_>>().leak(),
         _ => match word {
             "ptr" => field.presence = Presence::Pointer,

@@ -8,8 +8,11 @@ use crate::tree::Str;
 /// `status.phase!=Running`: a field and the value that it must or must not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldTerm {
+    /// The path of the field.
     pub field: Str,
+    /// The value to compare with.
     pub value: Str,
+    /// Whether the value must be equal or must differ.
     pub equal: bool,
 }
 
@@ -20,14 +23,17 @@ pub struct FieldSelector {
 }
 
 impl FieldSelector {
+    /// Matches all objects.
     pub fn everything() -> FieldSelector {
         FieldSelector::default()
     }
 
+    /// Matches objects whose field has this value.
     pub fn one(field: &str, value: &str) -> FieldSelector {
         FieldSelector { terms: vec![FieldTerm { field: Str::new(field), value: Str::new(value), equal: true }] }
     }
 
+    /// Parses the `fieldSelector` of a request.
     pub fn parse(text: &str) -> Result<FieldSelector, Error> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -41,10 +47,12 @@ impl FieldSelector {
         FieldSelector { terms: self.terms.into_iter().map(rename).collect() }
     }
 
+    /// The terms, all of which must match.
     pub fn terms(&self) -> &[FieldTerm] {
         &self.terms
     }
 
+    /// Whether it matches all objects.
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
@@ -54,8 +62,9 @@ impl FieldSelector {
         self.matches_with(|field| fields.clone().find(|(name, _)| *name == field).map_or("", |(_, value)| value))
     }
 
-    pub fn matches_with<'a>(&self, field: impl Fn(&str) -> &'a str) -> bool {
-        self.terms.iter().all(|term| (field(&term.field) == term.value) == term.equal)
+    /// Whether an object matches, by a lookup of its fields.
+    pub fn matches_with<T: AsRef<str>>(&self, field: impl Fn(&str) -> T) -> bool {
+        self.terms.iter().all(|term| (field(&term.field).as_ref() == term.value) == term.equal)
     }
 
     /// The only value that a field may have.

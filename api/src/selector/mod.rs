@@ -21,6 +21,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The operator of a label requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     In,
@@ -36,6 +37,7 @@ pub enum Operator {
 
 use Operator::{DoesNotExist, DoubleEquals, Equals, Exists, GreaterThan, In, LessThan, NotEquals, NotIn};
 
+/// A condition on one label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
     key: Str,
@@ -47,6 +49,7 @@ pub struct Requirement {
 }
 
 impl Requirement {
+    /// Validates and builds a requirement.
     pub fn new(key: &str, operator: Operator, values: Vec<Str>) -> Result<Requirement, Error> {
         let mut problems = Vec::new();
         problems.extend(key_problem("key", key));
@@ -75,14 +78,17 @@ impl Requirement {
         }
     }
 
+    /// The label's key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
+    /// The operator.
     pub fn operator(&self) -> Operator {
         self.operator
     }
 
+    /// The values, sorted.
     pub fn values(&self) -> impl Iterator<Item = &str> {
         self.values.iter().map(Str::as_str)
     }
@@ -154,10 +160,12 @@ pub struct Selector {
 }
 
 impl Selector {
+    /// Matches all objects.
     pub fn everything() -> Selector {
         Selector::default()
     }
 
+    /// Matches no object.
     pub fn nothing() -> Selector {
         Selector { requirements: Vec::new(), nothing: true }
     }
@@ -198,18 +206,22 @@ impl Selector {
         Selector { requirements, nothing: false }
     }
 
+    /// Whether it matches all objects.
     pub fn is_everything(&self) -> bool {
         !self.nothing && self.requirements.is_empty()
     }
 
+    /// Whether it matches no object.
     pub fn is_nothing(&self) -> bool {
         self.nothing
     }
 
+    /// The requirements, all of which must match.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }
 
+    /// Whether labels in any order match.
     pub fn matches<'a>(&self, labels: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> bool {
         self.matches_with(|key| labels.clone().find(|(name, _)| *name == key).map(|(_, value)| value))
     }
@@ -219,6 +231,7 @@ impl Selector {
         self.matches_with(|key| labels.get(key).and_then(Tree::as_str))
     }
 
+    /// Whether labels match, by a lookup of their values.
     pub fn matches_with<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key)))
     }

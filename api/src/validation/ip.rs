@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use stdx::cidr::IpNet;
+
 use super::Messages;
 
 const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
@@ -13,25 +15,21 @@ pub fn parse_ip(text: &str) -> Option<IpAddr> {
     parse_address(text).map(|address| address.to_canonical())
 }
 
-/// An address and its prefix length, in the address's own family.
-pub fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
-    let (address, length) = split_cidr(text)?;
-    match (address, address.to_canonical()) {
-        (IpAddr::V6(_), v4 @ IpAddr::V4(_)) if length >= 96 => Some((v4, length - 96)),
-        _ => Some((address, length)),
+/// A network in any form that older fields accept; IPv4-mapped IPv6 becomes IPv4. Host bits are kept.
+pub fn parse_cidr(text: &str) -> Option<IpNet> {
+    let cidr = split_cidr(text)?;
+    match (cidr.address, cidr.address.to_canonical()) {
+        (IpAddr::V6(_), v4 @ IpAddr::V4(_)) if cidr.prefix() >= 96 => IpNet::new(v4, cidr.prefix() - 96),
+        _ => Some(cidr),
     }
 }
 
-fn split_cidr(text: &str) -> Option<(IpAddr, u8)> {
+/// A network in the family that the text has.
+fn split_cidr(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
-    let address = parse_address(address)?;
     let digits = !length.is_empty() && length.len() < 10 && length.bytes().all(|byte| byte.is_ascii_digit());
     let length: u32 = if digits { length.parse().ok()? } else { return None };
-    (length <= width(address)).then_some((address, length as u8))
-}
-
-fn width(address: IpAddr) -> u32 {
-    if address.is_ipv4() { 32 } else { 128 }
+    IpNet::new(parse_address(address)?, u8::try_from(length).ok()?)
 }
 
 fn parse_address(text: &str) -> Option<IpAddr> {
@@ -85,7 +83,7 @@ fn not_canonical(canonical: &str) -> String {
     format!("must be in canonical form ({canonical:?})")
 }
 
-/// The rule of older fields; `strict` rejects what otherwise gets a warning.
+/// The rule of older fields; `strict` rejects values that otherwise get a warning.
 pub fn ip_legacy(value: &str, strict: bool) -> Messages {
     let Some(address) = parse_address(value) else { return vec![BAD_IP.to_string()] };
     let mut messages = Messages::new();
@@ -97,6 +95,7 @@ pub fn ip_legacy(value: &str, strict: bool) -> Messages {
     messages
 }
 
+/// Validates an IPv4 address.
 pub fn ipv4(value: &str) -> Messages {
     match parse_ip(value) {
         Some(IpAddr::V4(_)) => Messages::new(),
@@ -104,6 +103,7 @@ pub fn ipv4(value: &str) -> Messages {
     }
 }
 
+/// Validates an IPv6 address.
 pub fn ipv6(value: &str) -> Messages {
     match parse_ip(value) {
         Some(IpAddr::V6(_)) => Messages::new(),
@@ -134,14 +134,14 @@ pub fn cidr(value: &str) -> Messages {
     }
 }
 
-/// The rule of older fields; `strict` rejects what otherwise gets a warning.
+/// The rule of older fields; `strict` rejects values that otherwise get a warning.
 pub fn cidr_legacy(value: &str, strict: bool) -> Messages {
-    let Some((address, length)) = split_cidr(value) else { return vec![BAD_CIDR.to_string()] };
+    let Some(cidr) = split_cidr(value) else { return vec![BAD_CIDR.to_string()] };
     let message = match () {
         () if !strict => return Messages::new(),
         () if !is_standard_cidr(value) => "must not have leading 0s in IP or prefix length",
-        () if is_mapped(address) => "must not have an IPv4-mapped IPv6 address",
-        () if masked(address, length) != address => "must not have bits set beyond the prefix length",
+        () if is_mapped(cidr.address) => "must not have an IPv4-mapped IPv6 address",
+        () if cidr.network() != cidr => "must not have bits set beyond the prefix length",
         () => return Messages::new(),
     };
     vec![message.to_string()]
@@ -152,37 +152,27 @@ fn is_standard_cidr(text: &str) -> bool {
         .is_some_and(|(address, length)| is_standard(address) && (length == "0" || !length.starts_with('0')))
 }
 
-fn masked(address: IpAddr, length: u8) -> IpAddr {
-    let length = u32::from(length);
-    match address {
-        IpAddr::V4(v4) => Ipv4Addr::from(v4.to_bits() & u32::MAX.checked_shl(32 - length).unwrap_or(0)).into(),
-        IpAddr::V6(v6) => Ipv6Addr::from(v6.to_bits() & u128::MAX.checked_shl(128 - length).unwrap_or(0)).into(),
-    }
-}
-
 fn network_text(value: &str) -> Option<String> {
-    let (address, length) = parse_cidr(value)?;
-    Some(format!("{}/{length}", masked(address, length)))
+    Some(parse_cidr(value)?.network().to_string())
 }
 
 /// The warnings for a non-canonical network in an older field.
 pub fn cidr_warnings(path: &str, value: &str) -> Messages {
-    let (Some((address, length)), Some(network)) = (parse_cidr(value), network_text(value)) else {
-        return Messages::new();
-    };
+    let Some(cidr) = parse_cidr(value) else { return Messages::new() };
+    let network = cidr.network().to_string();
     let mut warnings = Messages::new();
-    if masked(address, length) != address {
-        let single = format!("{address}/{}", width(address));
+    if cidr.network() != cidr {
+        let single = IpNet::host(cidr.address).to_string();
         warnings.push(format!(
             "{path}: CIDR value {value:?} is ambiguous in this context (should be {network:?} or {single:?}?)"
         ));
     }
-    if !is_standard_cidr(value) || split_cidr(value).is_some_and(|(address, _)| is_mapped(address)) {
+    if !is_standard_cidr(value) || split_cidr(value).is_some_and(|cidr| is_mapped(cidr.address)) {
         warnings.push(format!(
             "{path}: non-standard CIDR value {value:?} will be considered invalid in a future Kubernetes release: use {network:?}"
         ));
     }
-    if warnings.is_empty() && address.is_ipv6() && network != value {
+    if warnings.is_empty() && !cidr.is_ipv4() && network != value {
         warnings
             .push(format!("{path}: IPv6 CIDR value {value:?} should be in RFC 5952 canonical format ({network:?})"));
     }
@@ -191,8 +181,8 @@ pub fn cidr_warnings(path: &str, value: &str) -> Messages {
 
 /// An interface address with its prefix length: `192.168.1.5/24`.
 pub fn interface_address(value: &str) -> Messages {
-    let Some((address, length)) = parse_cidr(value) else { return vec![BAD_CIDR.to_string()] };
-    let canonical = format!("{address}/{length}");
+    let Some(cidr) = parse_cidr(value) else { return vec![BAD_CIDR.to_string()] };
+    let canonical = cidr.to_string();
     if canonical == value { Messages::new() } else { vec![not_canonical(&canonical)] }
 }
 

@@ -1,7 +1,7 @@
 //! Formats of names, labels, keys and addresses. Each function returns upstream's messages, empty for a valid value;
 //! the caller adds the field path.
 
-mod ip;
+pub mod ip;
 
 pub use ip::{
     cidr, cidr_legacy, cidr_warnings, interface_address, ip, ip_legacy, ip_warning, ipv4, ipv6, parse_cidr, parse_ip,
@@ -127,6 +127,7 @@ pub fn qualified_name(value: &str) -> Messages {
     messages
 }
 
+/// Validates the value of a label.
 pub fn label_value(value: &str) -> Messages {
     let mut messages: Messages = too_many_bytes(value, LABEL_MAX).into_iter().collect();
     if !value.is_empty() && !is_name_part(value) {
@@ -164,6 +165,7 @@ pub fn fully_qualified_name(value: &str) -> Messages {
     }
 }
 
+/// Validates a C identifier.
 pub fn c_identifier(value: &str) -> Messages {
     let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
     match value.as_bytes() {
@@ -231,18 +233,22 @@ pub fn port_name(value: &str) -> Messages {
     messages
 }
 
+/// Validates a port number.
 pub fn port_number(port: i64) -> Messages {
     in_range(port, 1, 65_535)
 }
 
+/// Validates a numeric user id.
 pub fn user_id(id: i64) -> Messages {
     in_range(id, 0, u32::MAX.into())
 }
 
+/// Validates a numeric group id.
 pub fn group_id(id: i64) -> Messages {
     in_range(id, 0, u32::MAX.into())
 }
 
+/// Validates a number between two inclusive limits.
 pub fn in_range(value: i64, low: i64, high: i64) -> Messages {
     if (low..=high).contains(&value) {
         return Messages::new();
@@ -262,6 +268,7 @@ pub fn percent(value: &str) -> Messages {
     }
 }
 
+/// Validates the name of an HTTP header.
 pub fn http_header_name(value: &str) -> Messages {
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         return Messages::new();

@@ -192,8 +192,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The line where upstream sees a value start: that of its anchor or tag, of the `|` or `>` of a block scalar (next
-/// to the key), otherwise that of its first character.
+/// The line that upstream reports for a value: that of its anchor or tag, of the `|` or `>` of a block scalar (next to
+/// the key), otherwise that of its first character.
 fn value_line(value: &Event<'_>, span: &Span, key: &Span) -> usize {
     let beside_key = match value {
         Event::Scalar(text, style, anchor, tag) => {

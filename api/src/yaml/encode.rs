@@ -12,6 +12,7 @@ const INDENT: usize = 2;
 /// Longer keys are written with a question mark.
 const MAX_SIMPLE_KEY: usize = 128;
 
+/// Encodes a tree as upstream's YAML: sorted keys, block style.
 pub fn encode(tree: &Tree) -> Vec<u8> {
     let mut writer = Writer { out: String::with_capacity(512), column: 0 };
     match tree {

@@ -157,7 +157,7 @@ mod tests {
             ("a: 1\n---\nb: [", r#"{"a":1}"#),
             ("a: &x {b: 1}\nc: *x\nd:\n  <<: *x\n  e: 2", r#"{"a":{"b":1},"c":{"b":1},"d":{"b":1,"e":2}}"#),
             (r#"{"a": "A\n", "b": [1, 2]}"#, r#"{"a":"A\n","b":[1,2]}"#),
-            ("18446744073709551615", "1.8446744073709552e19"),
+            ("18446744073709551615", "18446744073709552000"),
         ];
         for (text, want) in cases {
             assert_eq!(json_of(text), want, "{text:?}");
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(decode(chained_anchors(32, 250, "- ? *a\n  : b\n").as_bytes()), Err(Error::TooDeep));
     }
 
-    /// A list of anchors, each with so many brackets around the previous one, and an end that refers to the last.
+    /// A list of anchors, each with `levels` brackets around the previous one, and an end that refers to the last.
     fn chained_anchors(count: usize, levels: usize, end: &str) -> String {
         let nested = |inner: &str| format!("{}{inner}{}", "[".repeat(levels), "]".repeat(levels));
         let mut text = format!("- &a0 {}\n", nested(""));

@@ -1,21 +1,21 @@
-//! One writer that waits for each answer, against commits to the same kind of disk with no server at all.
+//! One writer that waits for each response, compared with commits to the same kind of disk without a server.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use store::embedded::{self, Embedded};
-use store::{Durability, Event, Expect, Op, Revision, Sink, Store, Template as Value, Write};
+use store::embedded::{self, EmbeddedStore};
+use store::{Durability, Event, Op, Precondition, Revision, Sink, Store, Template as Value, Write};
 
 use super::Plan;
 use crate::Result;
 use crate::child::Server;
-use crate::client::Lone;
-use crate::figure::{Figure, Must, Report};
+use crate::client::BlockingConnection;
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::objects::{CONFIG_MAPS, Template, config_map};
 
-struct Nothing;
+struct EmptyService;
 
-impl Sink for Nothing {
+impl Sink for EmptyService {
     fn publish(&self, _events: &[Event]) {}
     fn progress(&self, _revision: Revision) {}
 }
@@ -25,8 +25,8 @@ const WRITES: u64 = 200;
 
 pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let server = Server::api(&plan.data("alone")).await?;
-    let store = embedded::open_dir(plan.data("commit"), Arc::new(Nothing))?;
-    let mut client = Lone::open(server.address, &server.tls)?;
+    let store = embedded::open_dir(plan.data("commit"), Arc::new(EmptyService))?;
+    let mut client = BlockingConnection::open(server.address, &server.tls)?;
     let mut best = (f64::MAX, f64::MAX);
     for round in 0..plan.rounds as u64 {
         let started = Instant::now();
@@ -38,11 +38,11 @@ pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     }
     let each = |seconds: f64| seconds / WRITES as f64 * 1e6;
     let (value, limit) = (each(best.0), each(best.1));
-    report.add(&Figure { name: "create alone", value, unit: "us", limit, must: Must::AtMost(2.5) });
+    report.add(&BenchmarkResult { name: "create alone", value, unit: "us", limit, goal: Goal::AtMost(2.5) });
     Ok(())
 }
 
-fn create(mut client: Lone, round: u64) -> Result<Lone> {
+fn create(mut client: BlockingConnection, round: u64) -> Result<BlockingConnection> {
     let template = Template::post(CONFIG_MAPS, &config_map("alone", 1024));
     let mut request = Vec::new();
     for number in 0..WRITES {
@@ -55,7 +55,7 @@ fn create(mut client: Lone, round: u64) -> Result<Lone> {
     Ok(client)
 }
 
-async fn commit(store: &Embedded, round: u64) -> Result<()> {
+async fn commit(store: &EmbeddedStore, round: u64) -> Result<()> {
     for number in 0..WRITES {
         store.commit(vec![write(format!("/registry/configmaps/default/alone-{round}-{number}"))]).await?;
     }
@@ -66,7 +66,7 @@ fn write(key: String) -> Write {
     Write {
         key,
         op: Op::Put(Value { bytes: vec![b'x'; 1400], hole: Some(10) }),
-        expect: Expect::Absent,
+        expect: Precondition::Absent,
         durability: Durability::Durable,
         ttl: None,
         cause: Vec::new(),

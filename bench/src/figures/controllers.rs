@@ -9,7 +9,7 @@ use api::Tree;
 use super::Plan;
 use crate::child::Server;
 use crate::client::Connection;
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::load::Side;
 use crate::objects::{Template, config_map};
 use crate::{Result, process};
@@ -24,9 +24,9 @@ struct Size {
 
 /// Replicas of each of the many Deployments.
 const EACH: u64 = 10;
-/// What upstream needs for 1,000 pods on such a machine with its client limits lifted.
+/// Upstream's time for 1,000 pods on such a machine, without client limits.
 const UPSTREAM_POD_MS: f64 = 4.75;
-/// What takes longer than this is broken.
+/// A longer time is a failure.
 const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Between looks that cost the server more than a moment.
@@ -59,16 +59,16 @@ async fn idle(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut bench =
         Bench { server: Server::api_with(&plan.data("idle"), &[]).await?, size_of_nodes: 0, connection: None };
     report.progress(&format!("watching an idle cluster for {} s", plan.idle.as_secs() + 2));
-    // What the start has left over is done by then.
+    // The work after the start is complete by then.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let spent = bench.spend(async |_| pause(plan.idle).await).await?;
     let value = spent.cpu.as_secs_f64() / plan.idle.as_secs_f64() * 100.0;
-    report.add(&Figure { name: "CPU, idle", value, unit: "%", limit: 0.1, must: Must::AtMost(1.0) });
+    report.add(&BenchmarkResult { name: "CPU, idle", value, unit: "%", limit: 0.1, goal: Goal::AtMost(1.0) });
     let value = spent.requests(|_| true) as f64;
-    report.add(&Figure { name: "requests, idle", value, unit: "requests", limit: 0.0, must: Must::Nothing });
+    report.add(&BenchmarkResult { name: "requests, idle", value, unit: "requests", limit: 0.0, goal: Goal::Nothing });
     let value = spent.requests(|key| !key.contains("leases")) as f64;
     let name = "requests but for leases, idle";
-    report.add(&Figure { name, value, unit: "requests", limit: 1.0, must: Must::AtMost(0.0) });
+    report.add(&BenchmarkResult { name, value, unit: "requests", limit: 1.0, goal: Goal::AtMost(0.0) });
     Ok(())
 }
 
@@ -84,8 +84,8 @@ struct Bench {
     connection: Option<(Connection, Instant)>,
 }
 
-/// What something cost.
-struct Spent {
+/// The cost of an operation.
+struct Cost {
     time: Duration,
     cpu: Duration,
     /// By verb, resource and subresource.
@@ -94,7 +94,7 @@ struct Spent {
 
 type Totals = BTreeMap<String, u64>;
 
-impl Spent {
+impl Cost {
     fn requests(&self, chosen: impl Fn(&str) -> bool) -> u64 {
         self.requests.iter().filter(|(key, _)| chosen(key)).map(|(_, count)| count).sum()
     }
@@ -119,7 +119,7 @@ fn is_of_others(key: &str) -> bool {
     others.iter().any(|part| key.contains(part))
 }
 
-/// What was asked for between two counts, the scheduler's events by themselves.
+/// The requests between two counts; the scheduler's events are counted separately.
 fn between(before: &Totals, mut after: Totals, scheduled: u64) -> Totals {
     for (key, count) in before {
         if let Some(after) = after.get_mut(key) {
@@ -205,7 +205,7 @@ impl Bench {
         Ok(read_totals(&text))
     }
 
-    async fn spend(&mut self, work: impl AsyncFnOnce(&mut Bench) -> Result<()>) -> Result<Spent> {
+    async fn spend(&mut self, work: impl AsyncFnOnce(&mut Bench) -> Result<()>) -> Result<Cost> {
         let scheduled = self.count_selected(SCHEDULER_EVENTS).await?;
         let (before, cpu, started) = (self.totals().await?, process::cpu_nanos(self.server.pid())?, Instant::now());
         work(self).await?;
@@ -213,7 +213,7 @@ impl Bench {
         let cpu = process::cpu_nanos(self.server.pid())?.saturating_sub(cpu);
         let after = self.totals().await?;
         let scheduled = self.count_selected(SCHEDULER_EVENTS).await?.saturating_sub(scheduled);
-        Ok(Spent { time, cpu, requests: between(&before, after, scheduled) })
+        Ok(Cost { time, cpu, requests: between(&before, after, scheduled) })
     }
 
     async fn idle_nodes(&mut self, plan: &Plan, report: &mut Report) -> Result<()> {
@@ -221,7 +221,7 @@ impl Bench {
         let spent = self.spend(async |_| pause(plan.idle).await).await?;
         let value = spent.cpu.as_secs_f64() / plan.idle.as_secs_f64() * 100.0;
         let name = "CPU, idle with the fake nodes' leases";
-        report.add(&Figure { name, value, unit: "%", limit: 0.0, must: Must::Nothing });
+        report.add(&BenchmarkResult { name, value, unit: "%", limit: 0.0, goal: Goal::Nothing });
         Ok(())
     }
 
@@ -235,9 +235,15 @@ impl Bench {
             .await?;
         let (value, limit) = (spent.millis(), UPSTREAM_POD_MS * replicas as f64);
         let name = "pods of one Deployment created";
-        report.add(&Figure { name, value, unit: "ms", limit, must: Must::Aim(0.1) });
+        report.add(&BenchmarkResult { name, value, unit: "ms", limit, goal: Goal::Aim(0.1) });
         let value = spent.cpu_millis_each(replicas);
-        report.add(&Figure { name: "CPU a pod, nodes included", value, unit: "ms", limit: 0.0, must: Must::Nothing });
+        report.add(&BenchmarkResult {
+            name: "CPU a pod, nodes included",
+            value,
+            unit: "ms",
+            limit: 0.0,
+            goal: Goal::Nothing,
+        });
         let settle = self
             .spend(async |bench| {
                 let path = format!("{DEPLOYMENTS}/one");
@@ -248,19 +254,25 @@ impl Bench {
             })
             .await?;
         let value = spent.millis() + settle.millis();
-        report.add(&Figure { name: "pods of one Deployment ready", value, unit: "ms", limit, must: Must::Nothing });
+        report.add(&BenchmarkResult {
+            name: "pods of one Deployment ready",
+            value,
+            unit: "ms",
+            limit,
+            goal: Goal::Nothing,
+        });
         let posts = spent.requests(|key| key == "POST pods") as f64 / replicas as f64;
-        report.add(&Figure {
+        report.add(&BenchmarkResult {
             name: "creates a pod",
             value: posts,
             unit: "requests",
             limit: 1.0,
-            must: Must::AtMost(1.0),
+            goal: Goal::AtMost(1.0),
         });
-        let writes = |spent: &Spent| spent.requests(|key| is_write(key) && !is_of_others(key));
+        let writes = |spent: &Cost| spent.requests(|key| is_write(key) && !is_of_others(key));
         let value = (writes(&spent) + writes(&settle)) as f64 / replicas as f64;
         let name = "controllers' writes a pod, events included";
-        report.add(&Figure { name, value, unit: "requests", limit: 1.0, must: Must::Nothing });
+        report.add(&BenchmarkResult { name, value, unit: "requests", limit: 1.0, goal: Goal::Nothing });
         self.fetch(&Template::delete(&format!("{DEPLOYMENTS}/one"))).await?;
         self.until(async |bench| Ok(bench.count(PODS).await? == 0)).await
     }
@@ -284,25 +296,25 @@ impl Bench {
             return Err(format!("{new} of {pods} pods are of the new template").into());
         }
         let name = "Deployments of 10 rolled to a new template";
-        report.add(&Figure { name, value: spent.millis(), unit: "ms", limit: 0.0, must: Must::Nothing });
+        report.add(&BenchmarkResult { name, value: spent.millis(), unit: "ms", limit: 0.0, goal: Goal::Nothing });
         let value = spent.cpu_millis_each(pods);
-        report.add(&Figure {
+        report.add(&BenchmarkResult {
             name: "CPU a pod rolled, nodes included",
             value,
             unit: "ms",
             limit: 0.0,
-            must: Must::Nothing,
+            goal: Goal::Nothing,
         });
         let value = spent.requests(|key| is_write(key) && !is_of_others(key)) as f64 / pods as f64;
         let name = "controllers' writes a pod rolled, events included";
-        report.add(&Figure { name, value, unit: "requests", limit: 2.0, must: Must::Nothing });
+        report.add(&BenchmarkResult { name, value, unit: "requests", limit: 2.0, goal: Goal::Nothing });
         let value = spent.requests(|key| key == "POST pods") as f64 / pods as f64;
-        report.add(&Figure {
+        report.add(&BenchmarkResult {
             name: "creates a pod rolled",
             value,
             unit: "requests",
             limit: 1.0,
-            must: Must::AtMost(1.0),
+            goal: Goal::AtMost(1.0),
         });
         Ok(())
     }
@@ -331,12 +343,12 @@ impl Bench {
                 bench.until_paced(LONG_PAUSE, async |bench| Ok(bench.endpoints_ready(true).await? == pods)).await
             })
             .await?;
-        let slices = |spent: &Spent| spent.requests(|key| is_write(key) && key.contains("endpointslices")) as f64;
+        let slices = |spent: &Cost| spent.requests(|key| is_write(key) && key.contains("endpointslices")) as f64;
         let name = "endpoints of a Service published";
-        report.add(&Figure { name, value: spent.millis(), unit: "ms", limit: 0.0, must: Must::Nothing });
+        report.add(&BenchmarkResult { name, value: spent.millis(), unit: "ms", limit: 0.0, goal: Goal::Nothing });
         let limit = pods.div_ceil(100) as f64;
         let name = "writes of slices, published";
-        report.add(&Figure { name, value: slices(&spent), unit: "requests", limit, must: Must::Nothing });
+        report.add(&BenchmarkResult { name, value: slices(&spent), unit: "requests", limit, goal: Goal::Nothing });
         let names = self.get(&format!("{PODS}?labelSelector=set%3Droll")).await?;
         let names: Vec<String> = names.list("items").iter().map(|pod| pod.str("metadata.name").to_string()).collect();
         let spent = self
@@ -346,22 +358,22 @@ impl Bench {
             })
             .await?;
         let name = "pods' endpoints changed";
-        report.add(&Figure { name, value: spent.millis(), unit: "ms", limit: 0.0, must: Must::Nothing });
+        report.add(&BenchmarkResult { name, value: spent.millis(), unit: "ms", limit: 0.0, goal: Goal::Nothing });
         let value = slices(&spent) / pods as f64;
-        report.add(&Figure {
+        report.add(&BenchmarkResult {
             name: "writes of slices a pod",
             value,
             unit: "requests",
             limit: 1.0,
-            must: Must::AtMost(1.0),
+            goal: Goal::AtMost(1.0),
         });
         let value = spent.cpu_millis_each(pods);
-        report.add(&Figure {
+        report.add(&BenchmarkResult {
             name: "CPU a pod's endpoint, nodes included",
             value,
             unit: "ms",
             limit: 0.0,
-            must: Must::Nothing,
+            goal: Goal::Nothing,
         });
         Ok(())
     }
@@ -408,17 +420,17 @@ impl Bench {
             })
             .await?;
         let name = "a namespace of many objects deleted";
-        report.add(&Figure { name, value: spent.millis(), unit: "ms", limit: 0.0, must: Must::Nothing });
+        report.add(&BenchmarkResult { name, value: spent.millis(), unit: "ms", limit: 0.0, goal: Goal::Nothing });
         let value = spent.requests(|key| is_write(key) && !is_of_others(key)) as f64 / objects as f64;
         let name = "writes an object of a deleted namespace";
-        report.add(&Figure { name, value, unit: "requests", limit: 1.0, must: Must::AtMost(1.0) });
+        report.add(&BenchmarkResult { name, value, unit: "requests", limit: 1.0, goal: Goal::AtMost(1.0) });
         let value = spent.cpu_millis_each(objects);
-        report.add(&Figure {
+        report.add(&BenchmarkResult {
             name: "CPU an object of a deleted namespace",
             value,
             unit: "ms",
             limit: 0.0,
-            must: Must::Nothing,
+            goal: Goal::Nothing,
         });
         Ok(())
     }
@@ -439,7 +451,7 @@ fn read_totals(text: &str) -> Totals {
             let (_, rest) = labels.split_once(&format!("{name}=\""))?;
             rest.split('"').next()
         };
-        // `subresource` ends in `resource` too: the comma tells them apart.
+        // `subresource` ends in `resource` too: the comma distinguishes them.
         let labels_of = |name: &str| label(&format!(",{name}")).or_else(|| label(name)).unwrap_or("");
         let (verb, resource, sub) = (labels_of("verb"), labels_of("resource"), labels_of("subresource"));
         let key = if sub.is_empty() { format!("{verb} {resource}") } else { format!("{verb} {resource}/{sub}") };

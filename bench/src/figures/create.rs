@@ -3,12 +3,12 @@
 use super::Plan;
 use crate::Result;
 use crate::child::Server;
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::load::{Side, compare};
 use crate::objects::{CONFIG_MAPS, PODS, Template, config_map, pod};
 
 const WRITERS: usize = 64;
-/// Arguments that bring a pod, as it is sent, to 5 KB.
+/// Arguments that enlarge a pod, as it is sent, to 5 KB.
 pub(super) const SENT_FILLER: usize = 3_900;
 
 pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
@@ -17,11 +17,11 @@ pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
         ("create 1 KiB ConfigMap, 64 writers", CONFIG_MAPS, config_map("create", 1024), 0.2),
         ("create 5 KB pod, 64 writers", PODS, pod("create", SENT_FILLER), 0.1),
     ];
-    for (name, path, body, must) in cases {
+    for (name, path, body, goal) in cases {
         let mut ours = Side::open(&server, WRITERS, Template::post(path, &body)).await?;
         let mut bares = Side::open(&bare, WRITERS, Template::post("/echo", &body)).await?;
         let (value, limit) = compare(&mut ours, &mut bares, plan.rounds, plan.round).await?;
-        report.add(&Figure { name, value, unit: "1/s", limit, must: Must::AtLeast(must) });
+        report.add(&BenchmarkResult { name, value, unit: "1/s", limit, goal: Goal::AtLeast(goal) });
     }
     Ok(())
 }

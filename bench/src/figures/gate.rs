@@ -1,5 +1,4 @@
-//! What stands in front of the store: what the whole chain costs a GET, and what a flood of one tenant
-//! does to another.
+//! The request filters: the cost of the whole chain for a GET, and the effect of a flood of one tenant on another.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,7 +10,7 @@ use crate::Result;
 use crate::child::{Server, this_binary};
 use crate::client::{Connection, Tls};
 use crate::cores::{self, pinned};
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::load::{Side, compare};
 use crate::objects::{CONFIG_MAPS, STORED_EXTRA_BYTES, Template, config_map, numbered};
 
@@ -49,10 +48,10 @@ async fn chain(plan: &Plan, report: &mut Report) -> Result<()> {
     let get = Template::get(&path).with_token(TENANT);
     let mut ours = Side::over(anonymous(&whole, CONNECTIONS).await?, get.clone());
     let mut bares = Side::over(anonymous(&least, CONNECTIONS).await?, get);
-    // What one side adds is little: many short rounds, so that both have some undisturbed ones.
+    // The difference is small: many short rounds give both sides some undisturbed ones.
     let (value, limit) = compare(&mut ours, &mut bares, plan.rounds * 3, plan.round / 3).await?;
     let name = "GET with RBAC and audit against AlwaysAllow";
-    report.add(&Figure { name, value, unit: "1/s", limit, must: Must::AtLeast(0.8) });
+    report.add(&BenchmarkResult { name, value, unit: "1/s", limit, goal: Goal::AtLeast(0.8) });
     Ok(())
 }
 
@@ -120,8 +119,8 @@ const FLOOD_CONNECTIONS: usize = 128;
 async fn flood(plan: &Plan, report: &mut Report) -> Result<()> {
     let dir = plan.data("flood");
     let flags = whole_chain(&dir)?;
-    let server = cores::here(cores::SERVER, || Server::spawn_apiserver(&dir, &flags))?.ready().await?;
-    let bare = cores::here(cores::SERVER, Server::spawn_bare)?.reachable().await?;
+    let server = cores::run_pinned(cores::SERVER, || Server::spawn_apiserver(&dir, &flags))?.ready().await?;
+    let bare = cores::run_pinned(cores::SERVER, Server::spawn_bare)?.reachable().await?;
     fill_rbac(&server).await?;
     let object = config_map("flood", 1024 - STORED_EXTRA_BYTES);
     Side::open(&server, 8, Template::post(CONFIG_MAPS, &object)).await?.fill(LISTED).await?;
@@ -132,15 +131,15 @@ async fn flood(plan: &Plan, report: &mut Report) -> Result<()> {
         copy(&server, flooded, &bare, "/flood").await?;
         let (mut value, mut limit) = (f64::MAX, f64::MAX);
         for _ in 0..plan.rounds.div_ceil(3) {
-            value = value.min(beside(&server, flooded, &mine).await?);
-            limit = limit.min(beside(&bare, "/flood", "/mine").await?);
+            value = value.min(measure_beside_flood(&server, flooded, &mine).await?);
+            limit = limit.min(measure_beside_flood(&bare, "/flood", "/mine").await?);
         }
-        report.add(&Figure { name, value, unit: "ms", limit, must: Must::AtMost(3.0) });
+        report.add(&BenchmarkResult { name, value, unit: "ms", limit, goal: Goal::AtMost(3.0) });
     }
     Ok(())
 }
 
-/// What one server answers, kept by the other.
+/// Copies a response of one server to the other.
 async fn copy(from: &Server, path: &str, to: &Server, as_path: &str) -> Result<()> {
     let request = Template::get(path);
     let bytes = from.connect().await?.fetch(request.bytes()).await?;
@@ -152,7 +151,7 @@ async fn copy(from: &Server, path: &str, to: &Server, as_path: &str) -> Result<(
 const LISTED: u64 = 200;
 
 /// The second tenant's p99, in milliseconds, while the flood goes on.
-async fn beside(server: &Server, flooded: &str, mine: &str) -> Result<f64> {
+async fn measure_beside_flood(server: &Server, flooded: &str, mine: &str) -> Result<f64> {
     let (address, request) = (server.address, Template::get(mine).with_token(TENANT));
     let flooded = flooded.to_string();
     let _flood = tokio::task::spawn_blocking(move || Flood::start(address, &flooded)).await??;
@@ -195,22 +194,22 @@ impl Flood {
         let mut command = this_binary()?;
         command.args(["bench", "flood", &address.to_string(), path, FLOODER]);
         let mut child = pinned(cores::FLOOD, &mut command)?;
-        // It says so once all its connections are open.
-        let said = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut String::new())).transpose()?;
+        // The child reports when all its connections are open.
+        let line = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut String::new())).transpose()?;
         let flood = Flood(child);
-        if said.unwrap_or(0) > 0 { Ok(flood) } else { Err("the flood did not begin".into()) }
+        if line.unwrap_or(0) > 0 { Ok(flood) } else { Err("the flood did not begin".into()) }
     }
 }
 
 impl Drop for Flood {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The flood itself, in a process of its own: as many requests as the core can send, whatever is answered.
+/// The flood itself, in a separate process: as many requests as the core can send, whatever the responses.
 pub(crate) async fn send_flood(address: std::net::SocketAddr, path: &str, token: &str) -> Result<()> {
     let (tls, request) = (Tls::anonymous()?, Template::get(path).with_token(token));
     let mut connections = Vec::new();

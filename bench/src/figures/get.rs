@@ -3,7 +3,7 @@
 use super::Plan;
 use crate::Result;
 use crate::child::Server;
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::load::{Side, compare};
 use crate::objects::{CONFIG_MAPS, STORED_EXTRA_BYTES, Template, config_map, numbered};
 
@@ -19,6 +19,12 @@ pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut ours = Side::open(&server, CONNECTIONS, Template::get(&path)).await?;
     let mut bares = Side::open(&bare, CONNECTIONS, Template::get("/object")).await?;
     let (value, limit) = compare(&mut ours, &mut bares, plan.rounds, plan.round).await?;
-    report.add(&Figure { name: "GET 1 KiB, 64 connections", value, unit: "1/s", limit, must: Must::AtLeast(0.5) });
+    report.add(&BenchmarkResult {
+        name: "GET 1 KiB, 64 connections",
+        value,
+        unit: "1/s",
+        limit,
+        goal: Goal::AtLeast(0.5),
+    });
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::create::SENT_FILLER;
 use crate::Result;
 use crate::child::Server;
 use crate::client::Connection;
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::objects::{PODS, Template, pod};
 
 const WRITERS: usize = 64;
@@ -26,10 +26,10 @@ pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let rest = Samples::measure(&mut connections, &template, first_count..plan.pods).await?;
     let (value, limit) = (rest.rate(), first.rate());
     let name = "create 5 KB pod, 5,000 to 50,000";
-    report.add(&Figure { name, value, unit: "1/s", limit, must: Must::AtLeast(0.85) });
+    report.add(&BenchmarkResult { name, value, unit: "1/s", limit, goal: Goal::AtLeast(0.85) });
     let (value, limit) = (millis(rest.longest_pause()), millis(first.latency(0.99)));
     let name = "longest pause of creates against p99 of the first";
-    report.add(&Figure { name, value, unit: "ms", limit, must: Must::AtMost(5.0) });
+    report.add(&BenchmarkResult { name, value, unit: "ms", limit, goal: Goal::AtMost(5.0) });
     server.stop().await
 }
 
@@ -37,14 +37,14 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// One answered request, in times since the measurement began.
+/// One completed request, in times since the measurement began.
 #[derive(Clone, Copy)]
 struct Sample {
     sent: Duration,
     answered: Duration,
 }
 
-/// The answered requests of one measurement, in the order of their answers.
+/// The completed requests of one measurement, in the order of their responses.
 struct Samples(Vec<Sample>);
 
 impl Samples {
@@ -71,7 +71,7 @@ impl Samples {
         self.0.len() as f64 / took.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The longest time without an answer for any writer; all writers wait for one all the time.
+    /// The longest time without a response for any writer; all writers always wait for one.
     fn longest_pause(&self) -> Duration {
         let gaps = self.0.windows(2).map(|pair| pair[1].answered - pair[0].answered);
         gaps.max().unwrap_or_default()

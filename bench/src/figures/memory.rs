@@ -7,7 +7,7 @@ use super::list::LISTED_FILLER;
 use super::{MIB, Plan};
 use crate::Result;
 use crate::child::{self, Server};
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::load::Side;
 use crate::objects::{PODS, Template, numbered, pod};
 use crate::process;
@@ -41,7 +41,13 @@ pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
         server.stop().await?;
     }
     let (value, limit) = (best.0 * 1e3, best.1 * 1e3);
-    report.add(&Figure { name: "restart with all pods to ready", value, unit: "ms", limit, must: Must::AtMost(3.0) });
+    report.add(&BenchmarkResult {
+        name: "restart with all pods to ready",
+        value,
+        unit: "ms",
+        limit,
+        goal: Goal::AtMost(3.0),
+    });
     let server = Server::api(&dir).await?;
     memory(report, "private memory after a restart", &server).await
 }
@@ -49,10 +55,10 @@ pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
 async fn memory(report: &mut Report, name: &'static str, server: &Server) -> Result<()> {
     tokio::time::sleep(SETTLE).await;
     let value = process::private_bytes(server.pid())? as f64 / MIB;
-    // Asked for after the measurement: the answer may cost memory itself.
+    // Requested after the measurement: the response may use memory itself.
     let list = server.connect().await?.exchange(Template::get(PODS).bytes()).await?;
     let limit = 1.5 * list.body_bytes as f64 / MIB + 40.0;
-    report.add(&Figure { name, value, unit: "MiB", limit, must: Must::AtMost(1.0) });
+    report.add(&BenchmarkResult { name, value, unit: "MiB", limit, goal: Goal::AtMost(1.0) });
     Ok(())
 }
 
@@ -62,7 +68,7 @@ fn bare_read(dir: &Path) -> Result<f64> {
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
-/// What `bench read` does: prints the seconds that it takes to read, check and copy each record.
+/// Implements `bench read`: prints the seconds that it takes to read, check and copy each record.
 pub(crate) fn read_check_copy(dir: &Path) -> Result<()> {
     let started = Instant::now();
     store::embedded::check_and_copy(dir)?;

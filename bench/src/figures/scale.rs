@@ -1,10 +1,10 @@
-//! What one object costs among many, against what it costs among few, in CPU time of the server. Two
-//! servers take turns, so that both see the same machine.
+//! The cost of one object among many, compared with its cost among few, in CPU time of the server. Two servers take
+//! turns, so that both measure the same machine.
 
 use super::Plan;
 use crate::Result;
 use crate::child::Server;
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::load::Side;
 use crate::objects::{CONFIG_MAPS, Template, config_map, numbered};
 
@@ -50,5 +50,5 @@ async fn compare(
 }
 
 fn add(report: &mut Report, name: &'static str, (value, limit): (f64, f64)) {
-    report.add(&Figure { name, value, unit: "us", limit, must: Must::AtMost(1.2) });
+    report.add(&BenchmarkResult { name, value, unit: "us", limit, goal: Goal::AtMost(1.2) });
 }

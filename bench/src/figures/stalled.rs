@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{MIB, Plan};
 use crate::Result;
 use crate::child::Server;
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::load::Side;
 use crate::objects::{CONFIG_MAPS, Template, config_map};
 use crate::process;
@@ -41,7 +41,7 @@ pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
         ("socket memory, 1,000 stalled watchers", grown(most.1, before.1), 256.0),
     ];
     for (name, value, limit) in cases {
-        report.add(&Figure { name, value, unit: "MiB", limit, must: Must::AtMost(1.0) });
+        report.add(&BenchmarkResult { name, value, unit: "MiB", limit, goal: Goal::AtMost(1.0) });
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::{MIB, Plan};
 use crate::Result;
 use crate::child::Server;
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::process;
 
 pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
@@ -12,7 +12,13 @@ pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
         let server = Server::api_with(&plan.data(&format!("start-{round}")), &[]).await?;
         best = best.min(server.ready_after.as_secs_f64() * 1e3);
     }
-    report.add(&Figure { name: "empty start to ready", value: best, unit: "ms", limit: 150.0, must: Must::Aim(1.0) });
+    report.add(&BenchmarkResult {
+        name: "empty start to ready",
+        value: best,
+        unit: "ms",
+        limit: 150.0,
+        goal: Goal::Aim(1.0),
+    });
 
     let server = Server::api_with(&plan.data("idle"), &[]).await?;
     report.progress(&format!("watching an idle server for {} s", (plan.idle + plan.idle / 4).as_secs()));
@@ -20,9 +26,15 @@ pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let before = process::written_bytes(server.pid())?;
     tokio::time::sleep(plan.idle).await;
     let value = process::private_bytes(server.pid())? as f64 / MIB;
-    report.add(&Figure { name: "idle", value, unit: "MiB", limit: 30.0, must: Must::Aim(1.0) });
+    report.add(&BenchmarkResult { name: "idle", value, unit: "MiB", limit: 30.0, goal: Goal::Aim(1.0) });
     let written = (process::written_bytes(server.pid())? - before) as f64;
     let value = written / plan.idle.as_secs_f64() * 3600.0 / 1024.0;
-    report.add(&Figure { name: "written in an idle hour", value, unit: "KiB", limit: 0.0, must: Must::Nothing });
+    report.add(&BenchmarkResult {
+        name: "written in an idle hour",
+        value,
+        unit: "KiB",
+        limit: 0.0,
+        goal: Goal::Nothing,
+    });
     Ok(())
 }

@@ -24,6 +24,7 @@ pub type Credential<'a> = Pin<Box<dyn Future<Output = Result<HeaderValue>> + Sen
 
 /// The Authorization header; a token may have to be fetched, and refreshed before it expires.
 pub trait Credentials: Send + Sync {
+    /// The credential of the next request.
     fn credential(&self) -> Credential<'_>;
     /// The server rejected the credential.
     fn refused(&self) {}
@@ -48,7 +49,7 @@ impl Https {
 
     /// The same connections with a bearer token.
     pub fn with_token(&self, token: &str) -> Result<Https> {
-        Ok(self.with_credentials(Arc::new(Fixed(bearer(token)?))))
+        Ok(self.with_credentials(Arc::new(StaticCredential(bearer(token)?))))
     }
 
     async fn exchange(&self, mut request: Request<Bytes>) -> Result<http::Response<Body>> {
@@ -83,9 +84,9 @@ pub fn bearer(token: &str) -> Result<HeaderValue> {
     Ok(value)
 }
 
-struct Fixed(HeaderValue);
+struct StaticCredential(HeaderValue);
 
-impl Credentials for Fixed {
+impl Credentials for StaticCredential {
     fn credential(&self) -> Credential<'_> {
         Box::pin(async { Ok(self.0.clone()) })
     }

@@ -223,6 +223,6 @@ async fn does_not_retry_in_a_hot_loop() {
     ends.extend((0..30).map(|_| (200, String::new())));
     check("watches that end at once", ends).await;
     let gone = (0..30).flat_map(|at| [list(5 + at, "", &[]), error(410)]);
-    check("versions that are gone at once", gone.collect()).await;
+    check("versions that expire at once", gone.collect()).await;
     check("no JSON", (0..30).map(|_| (200, "<html>".to_string())).collect()).await;
 }

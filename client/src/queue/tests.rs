@@ -8,7 +8,7 @@ fn key(text: &str) -> Key {
 }
 
 fn take(core: &mut Core, now: Instant) -> Next {
-    core.wake(now);
+    core.add_due(now);
     core.take(now)
 }
 

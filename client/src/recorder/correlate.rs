@@ -10,7 +10,7 @@ use api::time::{Timestamp, format_micros, format_seconds};
 use api::{Tree, tree};
 use stdx::token_bucket::TokenBucket;
 
-use super::{Acted, Event};
+use super::{Event, EventAction};
 
 /// The rate limit per object: a burst, then one event per so many seconds.
 const BURST: f64 = 25.0;
@@ -36,19 +36,19 @@ pub(super) struct Write {
 
 #[derive(Default)]
 pub(crate) struct Correlator {
-    buckets: Remembered<TokenBucket<Timestamp>>,
-    similar: Remembered<Similar>,
-    counted: Remembered<Counted>,
-    /// Names are derived from the time, which may stand still.
+    buckets: BoundedCache<TokenBucket<Timestamp>>,
+    similar: BoundedCache<SimilarEvents>,
+    counted: BoundedCache<EventSeries>,
+    /// Names are derived from the time, which may not advance.
     last_name: i128,
 }
 
-struct Similar {
+struct SimilarEvents {
     messages: BTreeSet<String>,
     at: Timestamp,
 }
 
-struct Counted {
+struct EventSeries {
     name: String,
     first: Timestamp,
     count: i64,
@@ -59,24 +59,27 @@ impl Correlator {
     pub(super) fn take(&mut self, mut event: Event) -> Option<(String, Write)> {
         let object = object_key(&event);
         let key = self.combine(&mut event, &object);
-        if !self.may_speak(&object, event.at) {
+        if !self.allow(&object, event.at) {
             return None;
         }
         let name = self.name(&event);
-        let counted = self.counted.entry(&key, || Counted { name, first: event.at, count: 0 });
+        let counted = self.counted.entry(&key, || EventSeries { name, first: event.at, count: 0 });
         counted.count += 1;
         Some((key.clone(), write(&event, counted)))
     }
 
     /// The next event with this key is created again.
-    pub(super) fn forget(&mut self, key: &str) {
+    pub(super) fn remove(&mut self, key: &str) {
         self.counted.remove(key);
     }
 
     fn combine(&mut self, event: &mut Event, object: &str) -> String {
-        let (action, related) = event.acted.as_ref().map_or(("", ""), |acted| (acted.action, acted.related_uid()));
+        let (action, related) = event
+            .action_fields
+            .as_ref()
+            .map_or(("", ""), |action_fields| (action_fields.action, action_fields.related_uid()));
         let group = [object, event.kind, &event.reason, action, related].join("\n");
-        let similar = self.similar.entry(&group, || Similar { messages: BTreeSet::new(), at: event.at });
+        let similar = self.similar.entry(&group, || SimilarEvents { messages: BTreeSet::new(), at: event.at });
         if event.at.seconds - similar.at.seconds > SIMILAR_SECONDS {
             similar.messages.clear();
         }
@@ -90,7 +93,7 @@ impl Correlator {
         group
     }
 
-    fn may_speak(&mut self, object: &str, now: Timestamp) -> bool {
+    fn allow(&mut self, object: &str, now: Timestamp) -> bool {
         self.buckets.entry(object, || TokenBucket::new(1.0 / REFILL_SECONDS, BURST, now)).try_take(now)
     }
 
@@ -112,7 +115,7 @@ fn object_key(event: &Event) -> String {
     format!("{}\n{}", event.component, parts.join("\n"))
 }
 
-impl Acted {
+impl EventAction {
     fn related_uid(&self) -> &str {
         self.related.as_ref().map_or("", |related| related.str("uid"))
     }
@@ -125,29 +128,29 @@ fn namespace_of(event: &Event) -> &str {
     }
 }
 
-fn write(event: &Event, counted: &Counted) -> Write {
-    match &event.acted {
-        Some(acted) => write_acted(event, acted, counted),
+fn write(event: &Event, counted: &EventSeries) -> Write {
+    match &event.action_fields {
+        Some(action_fields) => write_acted(event, action_fields, counted),
         None => write_plain(event, counted),
     }
 }
 
 /// A repeated event becomes a series; nothing else may change.
-fn write_acted(event: &Event, acted: &Acted, counted: &Counted) -> Write {
+fn write_acted(event: &Event, action_fields: &EventAction, counted: &EventSeries) -> Write {
     let mut object = tree! {
         "apiVersion" => "events.k8s.io/v1",
         "kind" => "Event",
         "metadata" => tree! { "name" => counted.name.as_str(), "namespace" => namespace_of(event) },
         "eventTime" => format_micros(counted.first),
         "reportingController" => event.component,
-        "reportingInstance" => &*acted.instance,
-        "action" => acted.action,
+        "reportingInstance" => &*action_fields.instance,
+        "action" => action_fields.action,
         "reason" => event.reason.as_str(),
         "regarding" => event.object.clone(),
-        "note" => cut(&event.message),
+        "note" => truncate(&event.message),
         "type" => event.kind,
     };
-    if let Some(related) = &acted.related {
+    if let Some(related) = &action_fields.related {
         object.set("related", related.clone());
     }
     let patch = (counted.count > 1).then(|| {
@@ -161,7 +164,7 @@ fn write_acted(event: &Event, acted: &Acted, counted: &Counted) -> Write {
 }
 
 /// Truncates a note.
-fn cut(text: &str) -> String {
+fn truncate(text: &str) -> String {
     if text.len() <= MAX_NOTE {
         return text.to_string();
     }
@@ -169,7 +172,7 @@ fn cut(text: &str) -> String {
     format!("{}{CUT}", &text[..end])
 }
 
-fn write_plain(event: &Event, counted: &Counted) -> Write {
+fn write_plain(event: &Event, counted: &EventSeries) -> Write {
     let last = format_seconds(event.at.seconds);
     let mut object = tree! {
         "apiVersion" => "v1",
@@ -196,18 +199,18 @@ fn write_plain(event: &Event, counted: &Counted) -> Write {
 }
 
 /// A bounded cache. The hasher has no seed, so that simulations are reproducible.
-struct Remembered<T> {
+struct BoundedCache<T> {
     entries: HashMap<Arc<str>, T, BuildHasherDefault<DefaultHasher>>,
     order: VecDeque<Arc<str>>,
 }
 
-impl<T> Default for Remembered<T> {
+impl<T> Default for BoundedCache<T> {
     fn default() -> Self {
-        Remembered { entries: HashMap::default(), order: VecDeque::new() }
+        BoundedCache { entries: HashMap::default(), order: VecDeque::new() }
     }
 }
 
-impl<T> Remembered<T> {
+impl<T> BoundedCache<T> {
     fn entry(&mut self, key: &str, make: impl FnOnce() -> T) -> &mut T {
         let key: Arc<str> = key.into();
         if self.order.len() >= REMEMBERED
@@ -245,7 +248,7 @@ mod tests {
             reason: "SuccessfulCreate".to_string(),
             message: message.to_string(),
             at: Timestamp { seconds, nanos: 0 },
-            acted: None,
+            action_fields: None,
         }
     }
 
@@ -280,9 +283,12 @@ mod tests {
     #[test]
     fn new_events_have_action_and_series() {
         let mut correlator = Correlator::default();
-        let acted = |related: Option<Tree>| Acted { action: "Preempting", related, instance: "s-host".into() };
-        let told =
-            |related: Option<Tree>, seconds| Event { acted: Some(acted(related)), ..event("x", "gone", seconds) };
+        let action_fields =
+            |related: Option<Tree>| EventAction { action: "Preempting", related, instance: "s-host".into() };
+        let told = |related: Option<Tree>, seconds| Event {
+            action_fields: Some(action_fields(related)),
+            ..event("x", "gone", seconds)
+        };
         let other = tree! { "kind" => "Pod", "name" => "y", "uid" => "v" };
         let first = take(&mut correlator, told(Some(other.clone()), 1)).expect("a write");
         let texts = ["apiVersion", "eventTime", "reportingInstance", "action", "note", "related.name"];
@@ -298,8 +304,8 @@ mod tests {
 
     #[test]
     fn truncates_long_notes() {
-        assert_eq!(cut("short"), "short");
-        let long = cut(&"ö".repeat(600));
+        assert_eq!(truncate("short"), "short");
+        let long = truncate(&"ö".repeat(600));
         assert!(long.len() <= MAX_NOTE && long.len() > MAX_NOTE - 8 && long.ends_with("ö ..."), "{}", long.len());
     }
 
@@ -307,7 +313,7 @@ mod tests {
     fn forgotten_events_are_created_again() {
         let mut correlator = Correlator::default();
         let (key, _) = correlator.take(event("x", "made", 1)).expect("a write");
-        correlator.forget(&key);
+        correlator.remove(&key);
         assert_eq!(take(&mut correlator, event("x", "made", 2)).expect("a write").patch, None);
     }
 

@@ -21,7 +21,7 @@ const WAITING: usize = 1000;
 /// The maximum number of concurrent writes, which share disk syncs. Together with a scheduler's bindings they stay
 /// below the seats of its priority and fairness flow.
 const MOST_UNDER_WAY: usize = 32;
-/// How long a caller waits for room in the queue before an event is dropped.
+/// How long a caller waits for a free slot of the queue before an event is dropped.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An event and the object it is about.
@@ -37,12 +37,12 @@ pub(crate) struct Event {
     message: String,
     at: api::time::Timestamp,
     /// The action; None for core/v1 events.
-    acted: Option<Acted>,
+    action_fields: Option<EventAction>,
 }
 
 /// The additional fields of events.k8s.io/v1.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Acted {
+pub(crate) struct EventAction {
     action: &'static str,
     /// An ObjectReference.
     related: Option<Tree>,
@@ -51,7 +51,7 @@ pub(crate) struct Acted {
 }
 
 /// The content of an events.k8s.io/v1 event.
-pub struct Note<'a> {
+pub struct EventDetails<'a> {
     pub reason: &'a str,
     /// The action taken or attempted.
     pub action: &'static str,
@@ -115,39 +115,53 @@ impl Recorder {
     }
 
     /// Records a Normal event with action and related object.
-    pub fn note_normal(&self, object: &Tree, note: Note<'_>) {
-        self.note(object, "Normal", note);
+    pub fn record_normal(&self, object: &Tree, note: EventDetails<'_>) {
+        self.record_details(object, "Normal", note);
     }
 
     /// Records a Warning event with action and related object.
-    pub fn note_warning(&self, object: &Tree, note: Note<'_>) {
-        self.note(object, "Warning", note);
+    pub fn record_warning(&self, object: &Tree, note: EventDetails<'_>) {
+        self.record_details(object, "Warning", note);
     }
 
-    /// Waits for room in the queue for a limited time, for callers with bursts of events.
-    pub async fn note_normal_in_turn(&self, object: &Tree, note: Note<'_>) {
-        let event = self.noted(object, "Normal", note);
+    /// Waits a limited time for a free slot of the queue, for callers with bursts of events.
+    pub async fn queue_normal_event(&self, object: &Tree, note: EventDetails<'_>) {
+        let event = self.event_from_details(object, "Normal", note);
         let sent = self.events.sender.send_timeout((self.client.clone(), event), PATIENCE).await;
         if sent.is_err() {
             self.events.metrics.event(false);
         }
     }
 
-    fn note(&self, object: &Tree, kind: &'static str, note: Note<'_>) {
-        self.send(self.noted(object, kind, note));
+    fn record_details(&self, object: &Tree, kind: &'static str, note: EventDetails<'_>) {
+        self.send(self.event_from_details(object, kind, note));
     }
 
-    fn noted(&self, object: &Tree, kind: &'static str, note: Note<'_>) -> Event {
+    fn event_from_details(&self, object: &Tree, kind: &'static str, note: EventDetails<'_>) -> Event {
         let related = note.related.map(reference);
-        let acted = Acted { action: note.action, related, instance: self.instance.clone() };
-        self.event(object, kind, note.reason, note.text, Some(acted))
+        let action_fields = EventAction { action: note.action, related, instance: self.instance.clone() };
+        self.event(object, kind, note.reason, note.text, Some(action_fields))
     }
 
-    fn record(&self, object: &Tree, kind: &'static str, reason: &str, message: String, acted: Option<Acted>) {
-        self.send(self.event(object, kind, reason, message, acted));
+    fn record(
+        &self,
+        object: &Tree,
+        kind: &'static str,
+        reason: &str,
+        message: String,
+        action_fields: Option<EventAction>,
+    ) {
+        self.send(self.event(object, kind, reason, message, action_fields));
     }
 
-    fn event(&self, object: &Tree, kind: &'static str, reason: &str, message: String, acted: Option<Acted>) -> Event {
+    fn event(
+        &self,
+        object: &Tree,
+        kind: &'static str,
+        reason: &str,
+        message: String,
+        action_fields: Option<EventAction>,
+    ) -> Event {
         Event {
             component: self.component,
             host: self.host.clone(),
@@ -156,7 +170,7 @@ impl Recorder {
             reason: reason.to_string(),
             message,
             at: self.events.clock.now(),
-            acted,
+            action_fields,
         }
     }
 
@@ -223,7 +237,7 @@ fn written(done: Result<(String, crate::Result<()>), JoinError>, correlator: &mu
     metrics.event(result.is_ok());
     if let Err(error) = result {
         tracing::debug!(%error, "failed to write event, dropping it");
-        correlator.forget(&key);
+        correlator.remove(&key);
     }
 }
 
@@ -233,7 +247,7 @@ async fn write_event(client: &Client, write: &Write) -> crate::Result<()> {
     let resource = if object.has("action") { ACTED_EVENTS } else { EVENTS };
     if let Some(patch) = &write.patch {
         match client.patch(resource, namespace, name, "", Patch::Strategic(patch)).await {
-            // It has expired: it is created again, with its count.
+            // The event has expired: it is created again, with its count.
             Err(error) if error.is_not_found() => {}
             result => return result.map(drop),
         }

@@ -36,8 +36,8 @@ fn object(name: &str) -> Tree {
     tree! { "kind" => "Pod", "metadata" => tree! { "name" => name, "namespace" => "default", "uid" => name } }
 }
 
-fn note() -> Note<'static> {
-    Note { reason: "Scheduled", action: "Binding", related: None, text: "done".to_string() }
+fn note() -> EventDetails<'static> {
+    EventDetails { reason: "Scheduled", action: "Binding", related: None, text: "done".to_string() }
 }
 
 async fn written(slow: &Slow, count: usize) {
@@ -53,14 +53,14 @@ async fn bursts_are_written_if_the_caller_waits() {
     let recorder = recorder(&slow, &metrics);
     let began = tokio::time::Instant::now();
     for number in 0..MANY {
-        recorder.note_normal_in_turn(&object(&number.to_string()), note()).await;
+        recorder.queue_normal_event(&object(&number.to_string()), note()).await;
     }
     written(&slow, MANY).await;
     let alone = TAKES * u32::try_from(MANY).expect("a number");
     assert!(began.elapsed() < alone / 30, "they are written beside each other");
     // Callers that do not wait lose events beyond the queue length.
     for number in 0..2 * WAITING {
-        recorder.note_normal(&object(&format!("late-{number}")), note());
+        recorder.record_normal(&object(&format!("late-{number}")), note());
     }
     written(&slow, MANY + WAITING).await;
     tokio::time::sleep(TAKES * 100).await;
@@ -72,7 +72,7 @@ async fn repeated_events_wait_for_the_first() {
     let (slow, metrics) = (Arc::new(Slow::default()), Metrics::default());
     let recorder = recorder(&slow, &metrics);
     for name in ["a", "b", "a", "a"] {
-        recorder.note_normal(&object(name), note());
+        recorder.record_normal(&object(name), note());
     }
     written(&slow, 4).await;
     let seen = slow.0.lock().clone();

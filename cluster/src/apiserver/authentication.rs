@@ -13,7 +13,7 @@ use server::outbound::callout::{Client, Trust, kubeconfig};
 
 use super::flags::Flags;
 use super::flags::authentication::Oidc;
-use super::reload::{Apply, Followed};
+use super::reload::{ApplyFile, ReloadedFile};
 use crate::error::{Error, Result};
 use crate::pki::credentials::Credentials;
 
@@ -44,7 +44,7 @@ pub(super) fn build(
     })
 }
 
-/// As upstream, a server that allows everything takes no anonymous request.
+/// As upstream, a server that allows everything rejects anonymous requests.
 fn anonymous(flags: &Flags) -> Anonymous {
     match flags.authentication.anonymous {
         Some(false) => Anonymous::Never,
@@ -66,13 +66,13 @@ fn issuers(flags: &Flags) -> &[String] {
     if flags.issuers.is_empty() { &flags.config.issuers } else { &flags.issuers }
 }
 
-/// The configuration file, where there is one: its providers are followed while the server runs.
-pub(super) fn followed(flags: &Flags) -> Result<Option<Followed>> {
+/// The configuration file, if there is one: changes of its providers are applied while the server runs.
+pub(super) fn followed(flags: &Flags) -> Result<Option<ReloadedFile>> {
     let Some(file) = flags.authentication.config_file.clone() else { return Ok(None) };
     let own = issuers(flags).to_vec();
     let initial = configuration(&file, &own)?.anonymous;
     let path = file.clone();
-    let apply: Apply = Box::new(move |server, data| {
+    let apply: ApplyFile = Box::new(move |server, data| {
         let configuration = parse_configuration(&path, data, &own)?;
         if configuration.anonymous != initial {
             return Err(in_file(&path, "anonymous: Forbidden: changed from initial configuration file"));
@@ -81,7 +81,7 @@ pub(super) fn followed(flags: &Flags) -> Result<Option<Followed>> {
         server.registry.authentication.config.issuers.store(Arc::new(providers(configuration.issuers, &known)?));
         Ok(())
     });
-    Followed::new("authentication", file, apply).map(Some)
+    ReloadedFile::new("authentication", file, apply).map(Some)
 }
 
 fn refused(why: impl std::fmt::Display) -> Error {
@@ -92,7 +92,7 @@ fn in_file(path: &Path, why: impl std::fmt::Display) -> Error {
     refused(format!("{}: {why}", path.display()))
 }
 
-/// What must hold between flags and the configuration file.
+/// Checks that the flags and the configuration file do not contradict each other.
 fn check(flags: &Flags, configuration: &authentication::config::Configuration) -> Result<()> {
     let given = &flags.authentication;
     let mut errors = Vec::new();
@@ -158,7 +158,7 @@ fn issuer_of_flags(oidc: &Oidc, own_issuers: &[String]) -> Result<Option<Rules>>
         return Ok(None);
     }
     if oidc.issuer_url.is_empty() || oidc.client_id.is_empty() {
-        return Err(refused("--oidc-issuer-url and --oidc-client-id belong together"));
+        return Err(refused("--oidc-issuer-url and --oidc-client-id must be set together"));
     }
     if !oidc.issuer_url.starts_with("https://") {
         return Err(refused("--oidc-issuer-url must begin with https://"));
@@ -186,6 +186,7 @@ fn issuer_of_flags(oidc: &Oidc, own_issuers: &[String]) -> Result<Option<Rules>>
         groups: Some(groups).filter(|claim| !claim.name.is_empty()),
         uid: None,
         required: oidc.required_claims.clone(),
+        expressions: Default::default(),
     }))
 }
 
@@ -199,7 +200,7 @@ fn username_prefix(oidc: &Oidc, claim: &str) -> String {
     }
 }
 
-/// A provider that is known already keeps its keys.
+/// An existing provider keeps its keys.
 fn providers(rules: Vec<Rules>, known: &[Arc<Issuer>]) -> Result<Vec<Arc<Issuer>>> {
     let provider = |rules: Rules| match known.iter().find(|issuer| issuer.rules == rules) {
         Some(issuer) => Ok(issuer.clone()),
@@ -218,7 +219,7 @@ fn issuer(rules: Rules) -> Result<Issuer> {
     Issuer::new(rules.clone(), client).map_err(|error| bad(error.to_string()))
 }
 
-/// Files that count while running, besides those of the serving certificate.
+/// Files that are reloaded while the server runs, besides those of the serving certificate.
 pub(super) fn watched(flags: &Flags) -> Vec<PathBuf> {
     flags.client_ca_file.iter().chain(&flags.authentication.proxy_ca_file).cloned().collect()
 }
@@ -251,7 +252,7 @@ mod tests {
                 &["--oidc-issuer-url=https://kubernetes.default.svc", "--oidc-client-id=b"],
                 "is the issuer of service account tokens",
             ),
-            (&["--oidc-issuer-url=https://a"], "--oidc-issuer-url and --oidc-client-id belong together"),
+            (&["--oidc-issuer-url=https://a"], "--oidc-issuer-url and --oidc-client-id must be set together"),
             (&["--oidc-issuer-url=http://a", "--oidc-client-id=b"], "must begin with https://"),
             (
                 &["--oidc-issuer-url=https://a", "--oidc-client-id=b", "--oidc-signing-algs=none"],

@@ -1,4 +1,4 @@
-//! The flags that say who decides what callers may do, and the files that they name.
+//! The flags that select the authorizers, and the files that they name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use server::authorization::{Decision, abac, webhook};
 use server::outbound::callout::kubeconfig;
 
 use super::flags::{Flag, flag};
-use super::reload::{Apply, Followed};
+use super::reload::{ApplyFile, ReloadedFile};
 use crate::error::{Error, Result};
 use crate::flags::values::{ValueError, duration, unknown};
 
@@ -103,7 +103,7 @@ impl Authorization {
         Ok(())
     }
 
-    /// Every client may do everything, so that anonymous requests are switched off.
+    /// Every client may do everything; anonymous requests are rejected.
     pub(crate) fn allows_everything(&self) -> bool {
         self.has("AlwaysAllow")
     }
@@ -112,7 +112,7 @@ impl Authorization {
         self.modes.iter().any(|other| other == mode)
     }
 
-    /// What does not fit together.
+    /// Contradictions between flags.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let of_webhook = self.webhook_version.is_some() || self.authorized_ttl.or(self.unauthorized_ttl).is_some();
@@ -167,6 +167,7 @@ impl Authorization {
             timeout: Duration::from_secs(30),
             on_failure: Decision::NoOpinion,
             version: self.webhook_version.unwrap_or(webhook::Version::V1beta1),
+            conditions: Default::default(),
         })
     }
 }
@@ -175,15 +176,15 @@ fn read_config(file: &Path) -> Result<Vec<Setting>> {
     parse_config(file, &std::fs::read(file).map_err(Error::file(file))?)
 }
 
-/// The configuration file, where there is one: it is followed while the server runs.
-pub fn followed(flags: &Authorization) -> Result<Option<Followed>> {
+/// The configuration file, if there is one: it is reloaded while the server runs.
+pub fn followed(flags: &Authorization) -> Result<Option<ReloadedFile>> {
     let Some(file) = flags.config.clone() else { return Ok(None) };
     let path = file.clone();
-    let apply: Apply = Box::new(move |server, data| {
+    let apply: ApplyFile = Box::new(move |server, data| {
         server.set_authorization(&parse_config(&path, data)?);
         Ok(())
     });
-    Followed::new("authorization", file, apply).map(Some)
+    ReloadedFile::new("authorization", file, apply).map(Some)
 }
 
 fn parse_config(file: &Path, bytes: &[u8]) -> Result<Vec<Setting>> {

@@ -1,4 +1,4 @@
-//! The flags of `kube-apiserver`: one table, in parts. A flag is honoured, or refused by its name; none is taken
+//! The flags of `kube-apiserver`: one table, in parts. A flag is honoured, or rejected by its name; no flag is accepted
 //! and ignored.
 
 mod audit;
@@ -13,11 +13,11 @@ use server::outbound::kubelets::{PREFERRED, TIMEOUT};
 use super::authorization;
 use crate::error::Result;
 pub use crate::flags::flag;
+use crate::flags::switch;
 use crate::flags::values::{boolean, cidrs, duration, log_format, log_level, names, parsed, port_range, unknown};
-use crate::flags::{switch, unfinished};
 use crate::logs::{Format as LogFormat, Level};
 
-/// What the flags say.
+/// The parsed flags.
 pub struct Flags {
     pub advertise_address: Option<IpAddr>,
     pub bind_address: IpAddr,
@@ -29,7 +29,7 @@ pub struct Flags {
     pub etcd_cert_file: Option<PathBuf>,
     pub etcd_key_file: Option<PathBuf>,
     pub etcd_compaction_interval: Duration,
-    /// What others read in etcd is JSON; the format of the embedded store is its own.
+    /// Whether objects in etcd are protobuf; the default is JSON. The embedded store has its own format.
     pub stores_protobuf: bool,
     pub cert_dir: Option<PathBuf>,
     pub client_ca_file: Option<PathBuf>,
@@ -52,6 +52,8 @@ pub struct Flags {
     pub kubelet_certificate_authority: Option<PathBuf>,
     pub kubelet_client_certificate: Option<PathBuf>,
     pub kubelet_client_key: Option<PathBuf>,
+    pub proxy_client_cert_file: Option<PathBuf>,
+    pub proxy_client_key_file: Option<PathBuf>,
     pub kubelet_preferred_address_types: Vec<String>,
     pub kubelet_timeout: Duration,
     pub config: server::Config,
@@ -91,6 +93,8 @@ impl Default for Flags {
             kubelet_certificate_authority: None,
             kubelet_client_certificate: None,
             kubelet_client_key: None,
+            proxy_client_cert_file: None,
+            proxy_client_key_file: None,
             kubelet_preferred_address_types: PREFERRED.map(str::to_string).to_vec(),
             kubelet_timeout: TIMEOUT,
             config: server::Config::default(),
@@ -100,8 +104,6 @@ impl Default for Flags {
 
 /// A flag of the API server.
 pub type Flag = crate::flags::Flag<Flags>;
-
-const AGGREGATION: &str = "API aggregation is not supported yet";
 
 /// All parts of the table.
 static PARTS: &[&[Flag]] =
@@ -149,6 +151,14 @@ static FLAGS: &[Flag] = &[
         flags.enable_admission_plugins.extend(names(value));
         Ok(())
     }),
+    switch(
+        "enable-aggregator-routing",
+        "send requests for extension API servers to endpoints instead of the cluster IP [false]",
+        |flags, value| {
+            flags.config.aggregation.routes_to_endpoints = boolean(value)?;
+            Ok(())
+        },
+    ),
     switch("enable-priority-and-fairness", "enable API Priority and Fairness [true]", |flags, value| {
         flags.config.limits.fairness = boolean(value)?;
         Ok(())
@@ -266,8 +276,14 @@ static FLAGS: &[Flag] = &[
         flags.config.limits.min_request_timeout = Duration::from_secs(parsed(value)?);
         Ok(())
     }),
-    unfinished("proxy-client-cert-file", AGGREGATION),
-    unfinished("proxy-client-key-file", AGGREGATION),
+    flag("proxy-client-cert-file", "client certificate for extension API servers", |flags, value| {
+        flags.proxy_client_cert_file = Some(value.into());
+        Ok(())
+    }),
+    flag("proxy-client-key-file", "key of --proxy-client-cert-file", |flags, value| {
+        flags.proxy_client_key_file = Some(value.into());
+        Ok(())
+    }),
     flag("request-timeout", "timeout of a request [1m]", |flags, value| {
         flags.config.limits.request_timeout = duration(value)?;
         if flags.config.limits.request_timeout.is_zero() { Err("it must be more than 0".into()) } else { Ok(()) }
@@ -346,7 +362,7 @@ pub fn parse(arguments: &[String]) -> Result<Flags> {
     crate::flags::parse(PARTS, arguments)
 }
 
-/// The same, with the names of those that were given.
+/// Parses arguments, and returns the names of the flags that were set.
 pub(crate) fn parse_noting(arguments: &[String]) -> Result<(Flags, Vec<&'static str>)> {
     crate::flags::parse_noting(PARTS, arguments)
 }

@@ -1,10 +1,10 @@
-//! What the API server's feature gates are.
+//! The feature gates of the API server.
 
 use crate::flags::gates::Gates;
 
-/// The gates that upstream's API server of 1.37 knows, each with the state that it is in here: upstream's default, but
-/// off where something is missing (custom resources, admission policies, other servers behind this one). Gates of other
-/// components are among them, since one list of gates is usually given to all; they are in the state of that component.
+/// The feature gates of upstream's API server in 1.37, each with its state here: upstream's default, but off where a
+/// part is missing (custom resources, admission policies, other servers behind this one). Gates of other components are
+/// included, since all components usually get the same list; they have the state of that component.
 pub(super) static GATES: Gates = &[
     ("APIResponseCompression", true),
     ("APIServerIdentity", true),
@@ -25,7 +25,7 @@ pub(super) static GATES: Gates = &[
     ("CPUManagerPolicyBetaOptions", true),
     ("CPUManagerPolicyOptions", true),
     ("CRDObservedGenerationTracking", false),
-    ("CRDValidationRatcheting", false),
+    ("CRDValidationRatcheting", true),
     ("CRIListStreaming", false),
     ("CSIServiceAccountTokenSecrets", true),
     ("CSIVolumeHealth", false),
@@ -214,7 +214,7 @@ pub(super) static GATES: Gates = &[
     ("StorageNamespaceIndex", true),
     ("StorageVersionAPI", false),
     ("StorageVersionHash", true),
-    ("StorageVersionMigrator", false),
+    ("StorageVersionMigrator", true),
     ("StrictIPCIDRValidation", true),
     ("StructuredAuthenticationConfigurationEgressSelector", false),
     ("StructuredAuthenticationConfigurationJWKSMetrics", true),

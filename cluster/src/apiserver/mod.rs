@@ -12,23 +12,25 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use server::aggregation::{IdentityError, ReadIdentity};
+use server::outbound::callout::Identity;
 use server::storage::encryption::Encryption;
 use server::tls::Serving;
 
 use crate::control_plane::addons;
-use crate::control_plane::{self, Engine, Plan, Running};
+use crate::control_plane::{self, ControlPlane, Engine, Plan};
 use crate::error::{Error, Result};
 use crate::machine::address;
 use crate::machine::identity::open_data_dir;
 use crate::machine::lock::{Lock, lock_data_dir};
 use crate::pki::cluster::ClusterPki;
-use crate::pki::credentials::{self, Credentials, Keeper, Load};
+use crate::pki::credentials::{self, Credentials, CredentialsRefresher, LoadCredentials};
 use crate::pki::kubeconfig::write_kubeconfig;
-use crate::pki::{self, Pair, Pki};
+use crate::pki::{self, CertificateAndKey, Pki};
 use flags::Flags;
 
 /// Starts the server. If `--data-dir` has its own CA, the administrator's kubeconfig is written there too.
-pub async fn run(mut flags: Flags) -> Result<Running> {
+pub async fn run(mut flags: Flags) -> Result<ControlPlane> {
     use_cert_dir(&mut flags)?;
     let lock = lock_own(&flags)?;
     let own = own_certificates(&flags)?;
@@ -36,9 +38,9 @@ pub async fn run(mut flags: Flags) -> Result<Running> {
     let load = loader(&flags, own.clone());
     let current = load()?;
     let serving = credentials::serving(&current)?;
-    // Before they are read for the first time: what changes between the two is seen.
+    // The watch starts before the files are read for the first time: no change in between is missed.
     let followed = followed(&flags)?;
-    // Its kubeconfig leads to the server that came first.
+    // The kubeconfig names the server that started first.
     let is_first = lock.is_some();
     let plan = Plan { lock, ..plan(&flags, own.as_ref(), &current, serving.clone())? };
     let running = Box::pin(control_plane::start(plan, &|step| tracing::info!(step, "starting"))).await?;
@@ -53,7 +55,7 @@ pub async fn run(mut flags: Flags) -> Result<Running> {
             addons::create_join_objects(&running.server, &address::joined_at(*address), &ca.certificate).await?;
         }
     }
-    let keeper = Keeper { watched: watched(&flags, own.as_ref()), load, current, serving, kubeconfig };
+    let keeper = CredentialsRefresher { watched: watched(&flags, own.as_ref()), load, current, serving, kubeconfig };
     tokio::spawn(keeper.run(running.server.clone()));
     for followed in followed {
         tokio::spawn(followed.run(running.server.clone()));
@@ -61,7 +63,7 @@ pub async fn run(mut flags: Flags) -> Result<Running> {
     Ok(running)
 }
 
-/// Without a certificate and a data directory, `--cert-dir` keeps one that is self-signed.
+/// Without a certificate and a data directory, `--cert-dir` stores a self-signed one.
 fn use_cert_dir(flags: &mut Flags) -> Result<()> {
     let is_open = flags.tls_cert_file.is_none() && flags.tls_private_key_file.is_none();
     let Some(dir) = flags.cert_dir.as_ref().filter(|_| is_open) else { return Ok(()) };
@@ -76,7 +78,7 @@ fn use_cert_dir(flags: &mut Flags) -> Result<()> {
 }
 
 /// The configuration files that count while the server runs.
-pub(crate) fn followed(flags: &Flags) -> Result<Vec<reload::Followed>> {
+pub(crate) fn followed(flags: &Flags) -> Result<Vec<reload::ReloadedFile>> {
     let followed = [authentication::followed(flags)?, authorization::followed(&flags.authorization)?];
     Ok(followed.into_iter().flatten().collect())
 }
@@ -96,7 +98,7 @@ fn lock_own(flags: &Flags) -> Result<Option<Lock>> {
     }
 }
 
-/// Certificates of the data directory, where the flags leave some of them open.
+/// Certificates of the data directory, if the flags do not name all of them.
 fn own_certificates(flags: &Flags) -> Result<Option<ClusterPki>> {
     let complete = flags.tls_cert_file.is_some() && flags.client_ca_file.is_some();
     match &flags.data_dir {
@@ -107,8 +109,8 @@ fn own_certificates(flags: &Flags) -> Result<Option<ClusterPki>> {
     }
 }
 
-/// What the flags name, and of the data directory what they do not.
-pub(crate) fn loader(flags: &Flags, own: Option<ClusterPki>) -> Load {
+/// Loads the credentials of the flags, and those of the data directory where the flags name none.
+pub(crate) fn loader(flags: &Flags, own: Option<ClusterPki>) -> LoadCredentials {
     let serving = flags.tls_cert_file.clone().zip(flags.tls_private_key_file.clone());
     let (clients, proxies) = (flags.client_ca_file.clone(), flags.authentication.proxy_ca_file.clone());
     let kubelets = flags.kubelet_client_certificate.clone().zip(flags.kubelet_client_key.clone());
@@ -116,7 +118,7 @@ pub(crate) fn loader(flags: &Flags, own: Option<ClusterPki>) -> Load {
     Box::new(move || {
         let mut loaded = own.as_ref().map(ClusterPki::load).transpose()?.unwrap_or_default();
         if let Some((certificate, key)) = &serving {
-            loaded.serving = Pair::read(certificate, key)?;
+            loaded.serving = CertificateAndKey::read(certificate, key)?;
         }
         let read = |path: &PathBuf| fs::read_to_string(path).map_err(Error::file(path));
         if let Some(path) = &clients {
@@ -124,7 +126,7 @@ pub(crate) fn loader(flags: &Flags, own: Option<ClusterPki>) -> Load {
         }
         loaded.proxies = proxies.as_ref().map(read).transpose()?;
         if let Some((certificate, key)) = &kubelets {
-            loaded.kubelet_client = Some(Pair::read(certificate, key)?);
+            loaded.kubelet_client = Some(CertificateAndKey::read(certificate, key)?);
         }
         loaded.kubelet_ca = kubelet_ca.as_ref().map(read).transpose()?;
         Ok(loaded)
@@ -140,20 +142,23 @@ pub(crate) fn watched(flags: &Flags, own: Option<&ClusterPki>) -> Vec<PathBuf> {
     watched
 }
 
-/// What must hold between flags.
+/// Checks that the flags do not contradict each other.
 pub(crate) fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     let mut errors = Vec::new();
     if flags.etcd_servers.is_empty() && flags.data_dir.is_none() {
         errors.push("either --etcd-servers or --data-dir is required".to_string());
     }
     if flags.tls_cert_file.is_some() != flags.tls_private_key_file.is_some() {
-        errors.push("--tls-cert-file and --tls-private-key-file belong together".to_string());
+        errors.push("--tls-cert-file and --tls-private-key-file must be set together".to_string());
     }
     if flags.kubelet_client_certificate.is_some() != flags.kubelet_client_key.is_some() {
-        errors.push("--kubelet-client-certificate and --kubelet-client-key belong together".to_string());
+        errors.push("--kubelet-client-certificate and --kubelet-client-key must be set together".to_string());
+    }
+    if flags.proxy_client_cert_file.is_some() != flags.proxy_client_key_file.is_some() {
+        errors.push("--proxy-client-cert-file and --proxy-client-key-file must be set together".to_string());
     }
     if flags.etcd_cert_file.is_some() != flags.etcd_key_file.is_some() {
-        errors.push("--etcd-certfile and --etcd-keyfile belong together".to_string());
+        errors.push("--etcd-certfile and --etcd-keyfile must be set together".to_string());
     }
     if flags.tls_cert_file.is_none() && !own {
         errors.push("--tls-cert-file and --tls-private-key-file, or --data-dir, is required".to_string());
@@ -177,6 +182,16 @@ pub(crate) fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
             .push("--max-requests-inflight and --max-mutating-requests-inflight cannot both be 0 with fairness".into());
     }
     if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
+}
+
+/// Reads the client certificate of the flags, which may be replaced while the server runs.
+fn proxy_identity(flags: &Flags) -> Option<ReadIdentity> {
+    let (certificate, key) = flags.proxy_client_cert_file.clone().zip(flags.proxy_client_key_file.clone())?;
+    let read = move || {
+        let pair = CertificateAndKey::read(&certificate, &key).map_err(|error| IdentityError(error.into()))?;
+        Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).map_err(|error| IdentityError(error.into()))
+    };
+    Some(Arc::new(read))
 }
 
 pub(crate) fn plan(
@@ -208,7 +223,8 @@ pub(crate) fn plan(
     let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
     let tls = flags.authentication.tls.clone();
     let authentication = authentication::build(flags, current, tokens)?;
-    let (controllers, scheduler, proxy) = (None, None, own.map(ClusterPki::proxy));
+    let (controllers, scheduler, proxy) = (None, None, proxy_identity(flags).or(own.map(ClusterPki::proxy)));
+    config.aggregation.identity = proxy.clone();
     Ok(Plan {
         engine,
         listen,
@@ -271,23 +287,27 @@ mod tests {
         let certificate = |flags: &mut Flags| {
             use_cert_dir(flags).map(|()| flags.tls_cert_file.clone()).map_err(|error| error.describe())
         };
-        let asked = || Flags { cert_dir: Some(dir.path().join("certs")), ..Flags::default() };
+        let with_cert_dir = || Flags { cert_dir: Some(dir.path().join("certs")), ..Flags::default() };
         assert_eq!(certificate(&mut Flags::default()), Ok(None));
-        let path = certificate(&mut asked()).expect("a certificate").expect("a certificate");
+        let path = certificate(&mut with_cert_dir()).expect("a certificate").expect("a certificate");
         let first = fs::read_to_string(&path).expect("a certificate");
         assert_eq!(path, dir.path().join("certs/apiserver.crt"));
-        assert_eq!(certificate(&mut asked()), Ok(Some(path.clone())));
+        assert_eq!(certificate(&mut with_cert_dir()), Ok(Some(path.clone())));
         assert_eq!(fs::read_to_string(&path).expect("a certificate"), first, "it is made once");
         let given = Some(PathBuf::from("mine.crt"));
-        assert_eq!(certificate(&mut Flags { tls_cert_file: given.clone(), ..asked() }), Ok(given));
-        let error = certificate(&mut Flags { data_dir: Some("/x".into()), ..asked() }).expect_err("two places");
+        assert_eq!(certificate(&mut Flags { tls_cert_file: given.clone(), ..with_cert_dir() }), Ok(given));
+        let error = certificate(&mut Flags { data_dir: Some("/x".into()), ..with_cert_dir() }).expect_err("two places");
         assert!(error.contains("--cert-dir is for a server without --data-dir"), "{error}");
     }
 
     #[test]
     fn rejects_incomplete_flags() {
         type Change = fn(&mut Flags);
-        let cases: [(Change, &str); 6] = [
+        let cases: [(Change, &str); 7] = [
+            (
+                |flags| flags.proxy_client_cert_file = Some("a".into()),
+                "--proxy-client-cert-file and --proxy-client-key-file",
+            ),
             (
                 |flags| flags.kubelet_client_key = Some("a".into()),
                 "--kubelet-client-certificate and --kubelet-client-key",
@@ -297,8 +317,8 @@ mod tests {
                 |flags| (flags.stores_protobuf, flags.etcd_servers) = (true, vec!["http://a".to_string()]),
                 "--storage-media-type: objects are stored in etcd as application/json",
             ),
-            (|flags| flags.tls_cert_file = Some("a".into()), "--tls-cert-file and --tls-private-key-file belong"),
-            (|flags| flags.etcd_key_file = Some("a".into()), "--etcd-certfile and --etcd-keyfile belong"),
+            (|flags| flags.tls_cert_file = Some("a".into()), "--tls-cert-file and --tls-private-key-file must be set"),
+            (|flags| flags.etcd_key_file = Some("a".into()), "--etcd-certfile and --etcd-keyfile must be set"),
             (|flags| flags.etcd_servers = vec!["http://a".to_string()], "--client-ca-file, or --data-dir"),
         ];
         for (change, want) in cases {

@@ -12,22 +12,22 @@ use crate::pki::credentials::settled;
 use client::files::Files;
 
 /// Puts new data in force.
-pub(super) type Apply = Box<dyn Fn(&Server, &[u8]) -> Result<()> + Send + Sync>;
+pub(super) type ApplyFile = Box<dyn Fn(&Server, &[u8]) -> Result<()> + Send + Sync>;
 
-/// A file, and what it was read as at the start.
-pub struct Followed {
-    /// As metrics call it.
+/// A file, and its parsed content at the start.
+pub struct ReloadedFile {
+    /// The name in metrics.
     pub what: &'static str,
     pub path: PathBuf,
     pub data: Vec<u8>,
-    pub apply: Apply,
+    pub apply: ApplyFile,
 }
 
-impl Followed {
+impl ReloadedFile {
     /// Reads the file a first time.
-    pub fn new(what: &'static str, path: PathBuf, apply: Apply) -> Result<Followed> {
+    pub fn new(what: &'static str, path: PathBuf, apply: ApplyFile) -> Result<ReloadedFile> {
         let data = std::fs::read(&path).map_err(Error::file(&path))?;
-        Ok(Followed { what, path, data, apply })
+        Ok(ReloadedFile { what, path, data, apply })
     }
 
     /// Until the server drains.
@@ -40,7 +40,7 @@ impl Followed {
             tracing::warn!(%error, path = %self.path.display(), "failed to watch configuration file; changes take effect at the next start");
         });
         let mut closing = server.closing.subscribe();
-        // What has changed between the first reading and the watch counts too.
+        // Changes between the first read and the watch count too.
         loop {
             self.look(&server, &reloads);
             tokio::select! {

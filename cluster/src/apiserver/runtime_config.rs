@@ -24,7 +24,7 @@ pub(crate) enum RuntimeConfigError {
 pub(super) fn check(text: &str) -> Result<(), RuntimeConfigError> {
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let (key, value) = entry.split_once('=').unwrap_or((entry, "true"));
-        let asked = if value.is_empty() { true } else { boolean(value)? };
+        let requested = if value.is_empty() { true } else { boolean(value)? };
         let is_served = match key {
             "api/all" => return Err(RuntimeConfigError::All),
             "api/ga" => true,
@@ -32,7 +32,7 @@ pub(super) fn check(text: &str) -> Result<(), RuntimeConfigError> {
             "api/alpha" => is_stage_served("alpha"),
             _ => is_version_served(key)?,
         };
-        if asked != is_served {
+        if requested != is_served {
             return Err(RuntimeConfigError::Fixed { key: key.to_string(), is_served });
         }
     }

@@ -1,17 +1,17 @@
-//! `tiphys certs`: what a data directory's certificates are, and new ones in place of them. A running
-//! cluster takes the new ones up by itself.
+//! `tiphys certs`: lists the certificates of a data directory, and rotates them. A running cluster reloads rotated
+//! ones.
 
 use std::path::Path;
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 use crate::pki::subjects::CAS;
-use crate::pki::{Description, Pair, Pki, Subject, described};
+use crate::pki::{CertificateAndKey, Description, Pki, Subject, described};
 
 /// A certificate of the directory.
 struct Entry {
     file: String,
-    pair: Pair,
+    pair: CertificateAndKey,
     description: Description,
 }
 
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(made, ["front-proxy-ca", "front-proxy-client"]);
         assert_eq!(rotate(dir.path(), &[], true).expect("a rotation").len(), subjects.len());
         assert!(read("apiserver") != before.1 && read("ca") == before.2);
-        // CertificateRotation certificates are those that a start would issue: they stay.
+        // Rotated certificates are the same as those of a start, which keeps them.
         let (admin, serving) = (read("admin"), read("apiserver"));
         subjects::ensure(&pki, &subjects).expect("certificates");
         assert!(read("admin") == admin && read("apiserver") == serving);

@@ -11,11 +11,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::control_plane::Running;
+use crate::control_plane::ControlPlane;
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::{apiserver, component, controller_manager, dns, error, kube_proxy, kube_scheduler, node};
-use why::{About, Question};
+use why::{WhyRequest, WhySubject};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
@@ -183,7 +183,7 @@ fn run_reset(args: &reset::Arguments) -> Result<()> {
     Err(Error::Flags(problems))
 }
 
-/// Asks the user, which needs a terminal.
+/// Asks for confirmation, which needs a terminal.
 fn is_confirmed(data_dir: &Path) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
         let why = format!("{} would be removed: --force is required without a terminal", data_dir.display());
@@ -213,16 +213,16 @@ fn run_certs(args: CertsArgs) -> Result<()> {
 
 fn run_why(args: WhyArgs) -> Result<()> {
     let about = match args.manifest {
-        Some(file) => About::Manifest(file),
+        Some(file) => WhySubject::Manifest(file),
         None => {
             let wrong = || Error::Flags(vec![format!("{}: `pod NAME` is expected", args.pod.join(" "))]);
-            About::Pod(why::pod_name(&args.pod).ok_or_else(wrong)?)
+            WhySubject::Pod(why::pod_name(&args.pod).ok_or_else(wrong)?)
         }
     };
     let WhyArgs { kubeconfig, namespace, output, .. } = args;
-    let question = Question { kubeconfig, namespace, about, output };
-    let told = runtime()?.block_on(why::ask(&question))?;
-    print!("{told}");
+    let question = WhyRequest { kubeconfig, namespace, about, output };
+    let explanation = runtime()?.block_on(why::ask(&question))?;
+    print!("{explanation}");
     Ok(())
 }
 
@@ -335,21 +335,22 @@ fn run_kubelet(arguments: &[String]) -> Result<()> {
     let flags = node::flags::parse(arguments)?;
     let (options, format, level) = node::read(&flags)?;
     logs::init(format, level);
-    runtime()?.block_on(run_node(node::run(&flags, options)))
+    runtime()?.block_on(run_node(node::run(&flags, options), false))
 }
 
 fn run_agent(args: &node::join::Arguments) -> Result<()> {
     logs::init(args.log_format, args.log_level);
     // Held until the process exits, so that neither `reset` nor another agent uses the directory meanwhile.
     let _lock = node::join::lock(args)?;
-    runtime()?.block_on(run_node(async {
+    let start = async {
         let (flags, options) = node::join::join(args).await?;
         Box::pin(node::run(&flags, options)).await.map_err(node::join::explained)
-    }))
+    };
+    runtime()?.block_on(run_node(start, args.stop_pods))
 }
 
 /// Runs until a signal; a start that waits can be interrupted.
-async fn run_node(start: impl Future<Output = Result<node::Running>>) -> Result<()> {
+async fn run_node(start: impl Future<Output = Result<node::KubeletProcess>>, stops_pods: bool) -> Result<()> {
     let mut started = tokio::select! {
         biased;
         () = interrupted() => return Ok(()),
@@ -365,6 +366,10 @@ async fn run_node(start: impl Future<Output = Result<node::Running>>) -> Result<
     if power_failed {
         started.shut_down().await;
     }
+    if stops_pods {
+        let left = started.stop_with_pods().await;
+        return if left.is_empty() { Ok(()) } else { Err(Error::Flags(left)) };
+    }
     started.stop().await;
     Ok(())
 }
@@ -379,12 +384,12 @@ async fn power_fails() {
 }
 
 fn run_token(args: node::token::Arguments) -> Result<()> {
-    let said = runtime()?.block_on(node::token::run(args))?;
-    print!("{said}");
+    let printed = runtime()?.block_on(node::token::run(args))?;
+    print!("{printed}");
     Ok(())
 }
 
-/// As upstream's components say it.
+/// Whether the arguments request the version, in the form of upstream's components.
 fn asks_for_version(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| matches!(argument.as_str(), "--version" | "--version=true"))
 }
@@ -394,7 +399,7 @@ fn asks_for_help(arguments: &[String]) -> bool {
 }
 
 /// Runs until a signal, or until it stops by itself.
-fn run_component(start: impl Future<Output = Result<component::Running>>) -> Result<()> {
+fn run_component(start: impl Future<Output = Result<component::ComponentHandle>>) -> Result<()> {
     runtime()?.block_on(async {
         let mut running = start.await?;
         tokio::select! {
@@ -410,7 +415,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 /// Waits for ctrl-c or a polite kill, then stops; a second one does not wait for the drain.
-async fn stop_on_signal(running: Running) {
+async fn stop_on_signal(running: ControlPlane) {
     interrupted().await;
     tracing::info!("stopping");
     tokio::select! {

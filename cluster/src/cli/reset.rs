@@ -1,17 +1,20 @@
-//! `tiphys reset`: removes all host_state of a data directory, whatever state its last process left them in.
+//! `tiphys reset`: removes all host state of a data directory, whatever its last process left.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use ::network::cni::builtin::Names;
 use cgroup::Hierarchies;
 
 use crate::error::{Error, Result};
 use crate::machine::host_state::HostState;
 use crate::machine::{lock, network, pods};
 use crate::node::container_runtime::{self, BuiltinRuntime, RuntimeChoice};
+use crate::up::hosts::NodeLink;
 
+/// The arguments of `tiphys reset`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The data directory of `tiphys up` or `tiphys agent`
@@ -22,8 +25,8 @@ pub struct Arguments {
     pub force: bool,
 }
 
-/// What tiphys keeps in a data directory. Other files there are the user's.
-const ENTRIES: [&str; 13] = [
+/// The entries that tiphys creates in a data directory. Other files there are the user's.
+const ENTRIES: [&str; 14] = [
     "bootstrap-kubelet.conf",
     "cluster-id",
     "cni",
@@ -32,6 +35,7 @@ const ENTRIES: [&str; 13] = [
     "kubelet.conf",
     "network.json",
     "node.json",
+    "nodes",
     "pki",
     "runtime",
     "store",
@@ -40,11 +44,11 @@ const ENTRIES: [&str; 13] = [
 ];
 /// Entries that identify a data directory.
 const SIGNS: [&str; 4] = ["cluster-id", "store", "pki", "node.json"];
-/// What the kubelet keeps in its directory.
+/// The entries that the kubelet creates in its directory.
 const KUBELET_ENTRIES: [&str; 3] = ["pods", "plugins", "plugins_registry"];
 const CLASSES: [&str; 3] = ["", "/burstable", "/besteffort"];
 
-/// The canonical path, where it is a data directory that no process uses; the lock keeps it so.
+/// The canonical path, if it is a data directory that no process uses; the lock keeps other processes out.
 pub fn open(path: &Path) -> Result<(PathBuf, lock::Lock)> {
     let data_dir = fs::canonicalize(path).map_err(Error::file(path))?;
     if !SIGNS.iter().any(|sign| data_dir.join(sign).exists()) {
@@ -55,8 +59,16 @@ pub fn open(path: &Path) -> Result<(PathBuf, lock::Lock)> {
     Ok((data_dir, lock))
 }
 
-/// Removes pods, what they left on the machine, and the data directory; the texts say what could not be removed.
+/// Removes pods, their host state, and the data directory. Returns what could not be removed.
 pub async fn reset(data_dir: &Path) -> Result<Vec<String>> {
+    let link = NodeLink::read(data_dir)?.filter(|link| !is_link_of_other(data_dir, link));
+    if link.is_some() && !rustix::process::geteuid().is_root() {
+        return Err(Error::Flags(vec!["nodes ran from this data directory: removing them needs root".to_string()]));
+    }
+    let left = tokio::task::spawn_blocking(move || link.map(|link| link.remove()).unwrap_or_default()).await;
+    if let Some(problems) = left.ok().filter(|problems| !problems.is_empty()) {
+        return Ok(problems);
+    }
     let mut problems = match HostState::read(data_dir)? {
         Some(host_state) => remove_node(data_dir, &host_state).await?,
         None => Vec::new(),
@@ -65,6 +77,12 @@ pub async fn reset(data_dir: &Path) -> Result<Vec<String>> {
         problems = remove_entries(data_dir, &ENTRIES);
     }
     Ok(problems)
+}
+
+/// Whether another cluster has the names of a link by now.
+fn is_link_of_other(data_dir: &Path, link: &NodeLink) -> bool {
+    let names = Names { bridge: link.bridge().to_string(), ..Names::default() };
+    network::is_claimed_by_other(data_dir, Path::new(container_runtime::STATES), &names)
 }
 
 async fn remove_node(data_dir: &Path, host_state: &HostState) -> Result<Vec<String>> {
@@ -77,6 +95,7 @@ async fn remove_node(data_dir: &Path, host_state: &HostState) -> Result<Vec<Stri
             data_dir: data_dir.to_path_buf(),
             cgroup_root: host_state.cgroup_root.clone(),
             names: host_state.pod_network.clone().unwrap_or_default(),
+            cluster: Default::default(),
         }),
     };
     let mut host_state = host_state.clone();
@@ -88,7 +107,7 @@ async fn remove_node(data_dir: &Path, host_state: &HostState) -> Result<Vec<Stri
     let failed = |error: pods::PodsError| Error::Node(error.to_string());
     let mut uids = names_in(&host_state.root_dir.join("pods"));
     if opened.builtin.is_some() {
-        // All that it has is this cluster's.
+        // All its containers belong to this cluster.
         uids.extend(pods::list(&opened.runtime).await.map_err(failed)?.into_iter().map(|(_, uid)| uid));
     }
     pods::remove(&opened.runtime, &uids).await.map_err(failed)?;
@@ -119,13 +138,13 @@ fn remove_pod_cgroups(root: &str, uids: &BTreeSet<String>) {
     for uid in uids {
         for class in CLASSES {
             let path = format!("{}/kubepods{class}/pod{uid}", root.trim_end_matches('/'));
-            // What cannot be removed keeps the groups above it, which is reported.
+            // A cgroup that cannot be removed keeps its parents, which is reported.
             let _ = hierarchies.remove(&path);
         }
     }
 }
 
-/// The logs of pods are called `NAMESPACE_NAME_UID`; links to them stand in a directory beside theirs.
+/// The logs of pods are called `NAMESPACE_NAME_UID`; symbolic links to them are in another directory.
 fn remove_logs(dir: &Path, uids: &BTreeSet<String>) {
     let is_theirs = |name: &str| name.rsplit_once('_').is_some_and(|(_, uid)| uids.contains(uid));
     for name in names_in(dir).into_iter().filter(|name| is_theirs(name)) {
@@ -134,14 +153,14 @@ fn remove_logs(dir: &Path, uids: &BTreeSet<String>) {
     let links = dir.with_file_name("containers");
     for name in names_in(&links) {
         let link = links.join(name);
-        // A link that leads nowhere led to one of them.
+        // A dangling link pointed to one of them.
         if fs::read_link(&link).is_ok_and(|target| target.starts_with(dir)) && !link.exists() {
             let _ = fs::remove_file(link);
         }
     }
 }
 
-/// Removes entries of a directory, and the directory where nothing else is in it.
+/// Removes entries of a directory, and the directory if it is empty then.
 fn remove_entries(dir: &Path, entries: &[&str]) -> Vec<String> {
     let mut problems = Vec::new();
     for path in entries.iter().map(|name| dir.join(name)) {

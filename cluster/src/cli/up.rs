@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ::network::cidr::IpNet;
-use kubelet::pod::stop::{Report, Stopped};
+use kubelet::pod::stop::{StopObserver, StopResult};
 use stdx::sync::Mutex;
 
 use super::{interrupted, runtime, say};
-use crate::control_plane::{Pods, Running};
+use crate::control_plane::{ControlPlane, Pods};
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::machine::address;
@@ -19,8 +19,10 @@ use crate::machine::lock::lock_data_dir;
 use crate::machine::network::{self, ClusterNetwork, Requested};
 use crate::node::container_runtime::STATES;
 use crate::node::options;
+use crate::node::pod_network::{self, NetworkBackend, PodNetwork};
 use crate::up::arguments::ComponentArguments;
-use crate::up::{self, Up};
+use crate::up::hosts::{MAX_NODES, NodeLink};
+use crate::up::{self, SimulatedNodes, Up};
 
 #[derive(clap::Args)]
 pub(crate) struct UpArguments {
@@ -49,6 +51,13 @@ pub(crate) struct UpArguments {
     /// data directory]
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     service_cidr: Vec<IpNet>,
+    /// How packets get to the pods of nodes that join
+    #[arg(long, value_enum, default_value_t)]
+    network_backend: NetworkBackend,
+    /// The number of nodes: this machine, and simulated hosts with their own network, processes and file systems that
+    /// join it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    nodes: u32,
     /// Add fake nodes that simulate pods: pods become ready, Jobs complete, deletions finish
     #[arg(long, value_name = "N", default_value_t = 0)]
     fake_nodes: u32,
@@ -95,7 +104,19 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
     };
     let listen = SocketAddr::new(args.bind_address, args.port);
     let kubeconfig = args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
-    let options = Up {
+    let cgroup_root = args.agent.cgroup_root.clone().unwrap_or_default();
+    let link = match args.nodes {
+        1 => None,
+        nodes => {
+            check_nodes(nodes, pods, &args.agent)?;
+            Some(NodeLink::create(&data_dir, &network, &cgroup_root)?)
+        }
+    };
+    let disable = args.agent.disable.iter().filter_map(value_name).collect();
+    // Other machines cannot join a server that listens on the loopback interface only.
+    let pod_network = (link.is_some() || !args.bind_address.is_loopback())
+        .then(|| pod_network::configuration(&network, args.network_backend));
+    let mut options = Up {
         data_dir: data_dir.clone(),
         lock,
         listen,
@@ -109,20 +130,39 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
             true => None,
             false => {
                 let kubelet = args.components.kubelet()?;
-                options::Options::of(args.agent, &kubelet, &data_dir, args.bind_address, claim)?.map(Box::new)
+                let between = pod_network.clone().map_or(PodNetwork::Disabled, PodNetwork::Config);
+                options::Options::of(args.agent, &kubelet, &data_dir, args.bind_address, claim, between)?.map(Box::new)
             }
         },
         apiserver: args.components.apiserver(&data_dir, listen)?,
         network: network.clone(),
+        pod_network,
+        hosts: None,
     };
+    if let (Some(agent), Some(link)) = (&mut options.agent, link) {
+        agent.join_link(link.address());
+        let kubelet_config = agent.configuration.clone();
+        let simulated = SimulatedNodes { nodes: args.nodes, kubelet_config, disable, log_level: args.log_level };
+        options.hosts = Some((simulated, link));
+    }
     let runtime = runtime()?;
     let result = runtime.block_on(async {
         let steps = Steps::new();
-        let running = Box::pin(up::up(options, &|step| steps.begin(step))).await.inspect_err(|_| steps.fail())?;
+        let left_link = options.hosts.as_ref().map(|(_, link)| link.clone());
+        let progress = |step: &str| steps.begin(step);
+        let starting = Box::pin(up::up(options, &progress));
+        let running = tokio::select! {
+            biased;
+            () = interrupted() => {
+                left_link.iter().flat_map(NodeLink::remove).for_each(|why| say(&format!("  ✗ {why}")));
+                return Ok(());
+            }
+            started = starting => started.inspect_err(|_| steps.fail())?,
+        };
         steps.end();
         let ready = Ready {
             took: steps.started.elapsed(),
-            address: running.address,
+            address: running.control_plane.address,
             kubeconfig: &kubeconfig,
             data_dir: &data_dir,
             pods,
@@ -130,12 +170,41 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
         };
         say(&ready.text());
         interrupted().await;
-        stop(running, args.keep_pods, &data_dir).await;
+        if let Some(hosts) = running.hosts {
+            say("\nstopping the nodes and their pods; press ctrl-c again to stop immediately");
+            let link = hosts.link().clone();
+            let left = tokio::select! {
+                biased;
+                () = interrupted() => link.remove(),
+                left = hosts.stop() => left,
+            };
+            left.iter().for_each(|why| say(&format!("  ✗ {why}")));
+        }
+        stop(running.control_plane, args.keep_pods, &data_dir).await;
         Ok(())
     });
-    // What still waits for a pod after a second signal is not waited for.
+    // After a second signal, tasks that still wait for a pod are not awaited.
     runtime.shutdown_background();
     result
+}
+
+/// Why there cannot be several nodes.
+fn check_nodes(nodes: u32, pods: PodSupport, agent: &options::Arguments) -> Result<()> {
+    let why = match pods {
+        _ if !(1..=MAX_NODES).contains(&nodes) => format!("must be between 1 and {MAX_NODES}"),
+        PodSupport::NeedRoot => "simulated hosts need root".to_string(),
+        PodSupport::Off { .. } => "with --disable-agent there are no nodes".to_string(),
+        PodSupport::Run if agent.container_runtime_endpoint.is_some() => {
+            "simulated hosts have the built-in runtime: --container-runtime-endpoint cannot be used".to_string()
+        }
+        PodSupport::Run => return Ok(()),
+    };
+    Err(Error::Flags(vec![format!("--nodes: {why}")]))
+}
+
+/// The name of a value on the command line.
+fn value_name<V: clap::ValueEnum>(value: &V) -> Option<String> {
+    value.to_possible_value().map(|value| value.get_name().to_string())
 }
 
 /// Whether pods can be run, and why not.
@@ -185,7 +254,7 @@ fn describe_ranges(network: &ClusterNetwork) -> String {
 }
 
 impl PodSupport {
-    /// Something to see, by what the cluster can do.
+    /// Commands to try next, depending on what the cluster supports.
     fn commands(self) -> &'static [&'static str] {
         const CREATE: &str = "kubectl create deployment hello --image=tiphys.local/hello";
         match self {
@@ -200,11 +269,11 @@ impl PodSupport {
     }
 }
 
-/// Stops the cluster and its pods; a second signal ends it at once.
-async fn stop(running: Running, keeps_pods: bool, data_dir: &Path) {
+/// Stops the cluster and its pods; a second signal stops it at once.
+async fn stop(running: ControlPlane, keeps_pods: bool, data_dir: &Path) {
     let reset = format!("tiphys reset --data-dir {}", data_dir.display());
     let is_node = running.is_node();
-    let report = Report {
+    let report = StopObserver {
         started: &|count| {
             if count > 0 {
                 say(&format!("\nstopping {count} pods; press ctrl-c again to stop immediately"));
@@ -231,8 +300,8 @@ async fn stop(running: Running, keeps_pods: bool, data_dir: &Path) {
     }
 }
 
-fn say_stopped(stopped: Stopped) {
-    let Stopped { pod, took, result } = stopped;
+fn say_stopped(stopped: StopResult) {
+    let StopResult { pod, took, result } = stopped;
     match result {
         Ok(()) => say(&format!("  ✓ {pod} ({} ms)", took.as_millis())),
         Err(why) => say(&format!("  ✗ {pod}: {why}")),
@@ -284,7 +353,7 @@ mod tests {
         let check = |address: &str, pods: PodSupport, want: &[&str], missing: &[&str]| {
             let (kubeconfig, data_dir) = (Path::new("/d/kubeconfig"), Path::new("/d"));
             let address = address.parse().expect("an address");
-            let network = &ClusterNetwork::usual();
+            let network = &ClusterNetwork::default_names();
             let text = Ready { took: Duration::ZERO, address, kubeconfig, data_dir, pods, network }.text();
             want.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
             missing.iter().for_each(|part| assert!(!text.contains(part), "{part}: {text}"));

@@ -1,4 +1,5 @@
-//! `tiphys why`: asks a cluster's scheduler why a pod is pending, or where a pod of a manifest would be scheduled.
+//! `tiphys why`: requests from a cluster's scheduler why a pod is pending, or where a pod of a manifest would be
+//! scheduled.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +11,15 @@ use crate::component::remote::{Remote, find_kubeconfig};
 use crate::error::{Error, Result};
 
 /// The question and the output format.
-pub struct Question {
+pub struct WhyRequest {
     pub kubeconfig: Option<PathBuf>,
     pub namespace: String,
-    pub about: About,
+    pub about: WhySubject,
     pub output: Output,
 }
 
-/// What to explain.
-pub enum About {
+/// The subject of an explanation.
+pub enum WhySubject {
     Pod(String),
     Manifest(PathBuf),
 }
@@ -45,16 +46,16 @@ pub fn pod_name(words: &[String]) -> Option<String> {
 }
 
 /// Requests the explanation and formats it.
-pub async fn ask(question: &Question) -> Result<String> {
+pub async fn ask(question: &WhyRequest) -> Result<String> {
     let client = Remote::read("tiphys", "kubeconfig", &find_kubeconfig(question.kubeconfig.as_deref())?)?.client();
-    let told = match &question.about {
-        About::Pod(name) => client.get_path(&format!("{}/{name}", root(&question.namespace)), "").await,
-        About::Manifest(file) => what_if(&client, question, file).await?,
+    let explanation = match &question.about {
+        WhySubject::Pod(name) => client.get_path(&format!("{}/{name}", root(&question.namespace)), "").await,
+        WhySubject::Manifest(file) => what_if(&client, question, file).await?,
     };
-    let told = told.map_err(|error| Error::Response(error.message()))?;
+    let explanation = explanation.map_err(|error| Error::Response(error.message()))?;
     Ok(match question.output {
-        Output::Json => format!("{}\n", String::from_utf8_lossy(&api::json::encode(&told, None))),
-        Output::Text => shown(&told),
+        Output::Json => format!("{}\n", String::from_utf8_lossy(&api::json::encode(&explanation, None))),
+        Output::Text => shown(&explanation),
     })
 }
 
@@ -62,7 +63,7 @@ fn root(namespace: &str) -> String {
     format!("/tiphys/v1/why/{namespace}")
 }
 
-async fn what_if(client: &Client, question: &Question, file: &Path) -> Result<client::Result<Tree>> {
+async fn what_if(client: &Client, question: &WhyRequest, file: &Path) -> Result<client::Result<Tree>> {
     let bad = |why: String| Error::Flags(vec![format!("--if: {}: {why}", file.display())]);
     let text = std::fs::read(file).map_err(Error::file(file))?;
     let manifest = api::yaml::decode(&text).map_err(|error| bad(error.to_string()))?;
@@ -79,7 +80,7 @@ async fn what_if(client: &Client, question: &Question, file: &Path) -> Result<cl
 enum ManifestError {
     #[error("kind: required")]
     NoKind,
-    #[error("kind: a {0} creates no pods")]
+    #[error("kind: {0} has no pod template")]
     NoTemplate(String),
 }
 
@@ -102,22 +103,22 @@ fn pod_of(manifest: &Tree) -> Result<Tree, ManifestError> {
 }
 
 /// A sentence, then a line for each node.
-fn shown(told: &Tree) -> String {
-    let mut text = match (told.str("message"), told.str("node")) {
+fn shown(explanation: &Tree) -> String {
+    let mut text = match (explanation.str("message"), explanation.str("node")) {
         ("", node) => format!("the pod would be scheduled to node {node}\n"),
         (message, _) => format!("{message}\n"),
     };
-    if told.has("preemption") {
-        let victims: Vec<&str> = told.list("preemption.victims").iter().filter_map(Tree::as_str).collect();
+    if explanation.has("preemption") {
+        let victims: Vec<&str> = explanation.list("preemption.victims").iter().filter_map(Tree::as_str).collect();
         text.push_str(&format!(
             "the pod would be scheduled to node {} after preempting {}\n",
-            told.str("preemption.node"),
+            explanation.str("preemption.node"),
             victims.join(", ")
         ));
     }
-    let mut rows: Vec<[String; 3]> = told.list("nodes").iter().map(|node| row(node.str("node"), node)).collect();
-    if told.has("allNodes") {
-        rows.push(row("(all)", told.at("allNodes")));
+    let mut rows: Vec<[String; 3]> = explanation.list("nodes").iter().map(|node| row(node.str("node"), node)).collect();
+    if explanation.has("allNodes") {
+        rows.push(row("(all)", explanation.at("allNodes")));
     }
     if rows.is_empty() {
         return text;
@@ -174,10 +175,10 @@ mod tests {
             tree! { "node" => node, "plugin" => plugin, "reasons" => list![reason] }
         };
         let nodes = list![verdict("a", "NodeResourcesFit", "Insufficient cpu"), verdict("long", "NodeName", "no")];
-        let told = shown(&tree! { "message" => "0/2 nodes are available", "nodes" => nodes });
+        let explanation = shown(&tree! { "message" => "0/2 nodes are available", "nodes" => nodes });
         let want = "0/2 nodes are available\n\nNODE   PLUGIN             REASON\n\
                     a      NodeResourcesFit   Insufficient cpu\nlong   NodeName           no\n";
-        assert_eq!(told, want);
+        assert_eq!(explanation, want);
         assert_eq!(shown(&tree! { "node" => "a" }), "the pod would be scheduled to node a\n");
     }
 }

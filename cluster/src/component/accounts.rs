@@ -20,14 +20,14 @@ const RENEWAL: f64 = 0.7;
 /// A file is read again after this.
 const FILE_PERIOD: Duration = Duration::from_secs(60);
 
-type Held = Mutex<Option<(HeaderValue, Instant)>>;
+type CachedToken = Mutex<Option<(HeaderValue, Instant)>>;
 
 /// A service account of kube-system.
 pub(super) struct Account {
     name: &'static str,
     /// May create tokens and service accounts.
     manager: Client,
-    held: Held,
+    held: CachedToken,
 }
 
 impl Account {
@@ -40,7 +40,7 @@ impl Account {
         if let Some((token, _)) = held.as_ref().filter(|(_, until)| Instant::now() < *until) {
             return Ok(token.clone());
         }
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let answer = match self.ask().await {
             Err(error) if error.is_not_found() => {
                 self.make().await?;
@@ -49,7 +49,7 @@ impl Account {
             answer => answer?,
         };
         let token = bearer(answer.str("status.token"))?;
-        *held = Some((token.clone(), asked + LIFETIME.mul_f64(RENEWAL)));
+        *held = Some((token.clone(), requested_at + LIFETIME.mul_f64(RENEWAL)));
         Ok(token)
     }
 
@@ -92,7 +92,7 @@ impl Credentials for Account {
 /// A token file that another process rotates.
 pub(super) struct TokenFile {
     path: PathBuf,
-    held: Held,
+    held: CachedToken,
 }
 
 impl TokenFile {

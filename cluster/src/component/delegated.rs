@@ -11,7 +11,7 @@ use http::header;
 use kinds::User;
 use server::authentication::request_header::Names;
 use server::authentication::{CaBundle, RequestHeader};
-use server::http::component::Question;
+use server::http::component::ComponentRequest;
 use stdx::clock::Clock;
 use stdx::sync::Mutex;
 use tokio::time::Instant;
@@ -28,7 +28,7 @@ pub(crate) struct Delegated {
     pub lookup: Option<Lookup>,
     pub clients: Option<CaBundle>,
     pub proxies: Option<RequestHeader>,
-    /// Asks the API server; None where no kubeconfig was given for it.
+    /// Reviews tokens through the API server; None without a kubeconfig for it.
     pub authentication: Option<Client>,
     pub authorization: Option<Client>,
     /// Paths that need no authorization; a trailing `/*` matches everything below.
@@ -37,8 +37,8 @@ pub(crate) struct Delegated {
     pub anonymous: bool,
     pub lifetimes: Lifetimes,
     pub clock: Arc<dyn Clock>,
-    pub known: Kept<Option<Arc<User>>>,
-    pub judged: Kept<bool>,
+    pub known: TimedCache<Option<Arc<User>>>,
+    pub judged: TimedCache<bool>,
 }
 
 /// How long responses of the API server are cached.
@@ -56,16 +56,16 @@ impl Default for Lifetimes {
     }
 }
 
-/// Answers of the last seconds.
-pub(crate) struct Kept<T>(Mutex<BTreeMap<String, (Instant, T)>>);
+/// Results of the last seconds.
+pub(crate) struct TimedCache<T>(Mutex<BTreeMap<String, (Instant, T)>>);
 
-impl<T> Default for Kept<T> {
-    fn default() -> Kept<T> {
-        Kept(Mutex::default())
+impl<T> Default for TimedCache<T> {
+    fn default() -> TimedCache<T> {
+        TimedCache(Mutex::default())
     }
 }
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> TimedCache<T> {
     fn get(&self, key: &str, now: Instant) -> Option<T> {
         let kept = self.0.lock();
         kept.get(key).filter(|(until, _)| now < *until).map(|(_, value)| value.clone())
@@ -86,11 +86,11 @@ impl<T: Clone> Kept<T> {
 /// after a while.
 pub(crate) struct Lookup {
     client: Client,
-    held: tokio::sync::Mutex<Option<(Instant, Arc<Found>)>>,
+    held: tokio::sync::Mutex<Option<(Instant, Arc<ReviewedUser>)>>,
 }
 
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct ReviewedUser {
     clients: Option<CaBundle>,
     proxies: Option<RequestHeader>,
 }
@@ -102,8 +102,8 @@ impl Lookup {
         Lookup { client, held: Default::default() }
     }
 
-    /// What was found last; nothing where it cannot be had.
-    async fn found(&self) -> Arc<Found> {
+    /// The last result; empty if the ConfigMap was never read.
+    async fn found(&self) -> Arc<ReviewedUser> {
         let mut held = self.held.lock().await;
         if let Some((_, found)) = held.as_ref().filter(|(until, _)| Instant::now() < *until) {
             return found.clone();
@@ -120,7 +120,7 @@ impl Lookup {
     }
 }
 
-fn read(data: &Tree) -> Found {
+fn read(data: &Tree) -> ReviewedUser {
     let names = |key: &str| {
         let list = api::json::decode(data.str(key).as_bytes()).unwrap_or_default();
         texts(&list)
@@ -133,7 +133,7 @@ fn read(data: &Tree) -> Found {
         extra_prefixes: names("requestheader-extra-headers-prefix"),
     };
     let proxies = ca_bundle("requestheader-client-ca-file");
-    Found {
+    ReviewedUser {
         clients: ca_bundle("client-ca-file"),
         proxies: proxies
             .and_then(|proxies| RequestHeader::new(proxies, names("requestheader-allowed-names"), headers).ok()),
@@ -142,7 +142,7 @@ fn read(data: &Tree) -> Found {
 
 /// Why a request is rejected.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum ReviewError {
     Unauthorized,
     Forbidden(String),
     /// The request to the API server failed.
@@ -151,7 +151,11 @@ pub(crate) enum Refusal {
 
 impl Delegated {
     /// `attributes` are those of the requested resource; without them the path is authorized.
-    pub(crate) async fn check(&self, question: &mut Question, attributes: Option<Tree>) -> Result<(), Refusal> {
+    pub(crate) async fn check(
+        &self,
+        question: &mut ComponentRequest,
+        attributes: Option<Tree>,
+    ) -> Result<(), ReviewError> {
         if self.always_allowed.iter().any(|allowed| covers(allowed, &question.path)) {
             return Ok(());
         }
@@ -159,7 +163,7 @@ impl Delegated {
         self.authorize(&user, question, attributes).await
     }
 
-    pub(crate) async fn authenticate(&self, question: &mut Question) -> Result<Arc<User>, Refusal> {
+    pub(crate) async fn authenticate(&self, question: &mut ComponentRequest) -> Result<Arc<User>, ReviewError> {
         let now = self.clock.now().seconds;
         let found = match &self.lookup {
             Some(lookup) if !question.chain.is_empty() => lookup.found().await,
@@ -168,7 +172,7 @@ impl Delegated {
         let proxies = self.proxies.as_ref().or(found.proxies.as_ref());
         let proxied = proxies.and_then(|proxies| {
             let user = proxies.user(&mut question.headers, &question.chain, now)?;
-            Some(user.map_err(|_| Refusal::Unauthorized))
+            Some(user.map_err(|_| ReviewError::Unauthorized))
         });
         if let Some(user) = proxied {
             return user;
@@ -181,13 +185,13 @@ impl Delegated {
         }
         let token = question.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         match token.and_then(|value| value.strip_prefix("Bearer ")) {
-            Some(token) => self.review(token.trim()).await?.ok_or(Refusal::Unauthorized),
+            Some(token) => self.review(token.trim()).await?.ok_or(ReviewError::Unauthorized),
             None if self.anonymous && question.chain.is_empty() => Ok(Arc::new(anonymous())),
-            None => Err(Refusal::Unauthorized),
+            None => Err(ReviewError::Unauthorized),
         }
     }
 
-    async fn review(&self, token: &str) -> Result<Option<Arc<User>>, Refusal> {
+    async fn review(&self, token: &str) -> Result<Option<Arc<User>>, ReviewError> {
         let Some(client) = &self.authentication else { return Ok(None) };
         let now = Instant::now();
         if let Some(user) = self.known.get(token, now) {
@@ -197,17 +201,17 @@ impl Delegated {
             "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenReview", "spec" => tree! { "token" => token },
         };
         let answer = client.create(TOKEN_REVIEWS, "", &review).await;
-        let answer = answer.map_err(|error| Refusal::Failed(error.to_string()))?;
+        let answer = answer.map_err(|error| ReviewError::Failed(error.to_string()))?;
         let user = answer.bool("status.authenticated").then(|| Arc::new(user_of(answer.at("status.user"))));
         self.known.put(token.to_string(), user.clone(), now, self.lifetimes.token);
         Ok(user)
     }
 
-    async fn authorize(&self, user: &User, question: &Question, of: Option<Tree>) -> Result<(), Refusal> {
+    async fn authorize(&self, user: &User, question: &ComponentRequest, of: Option<Tree>) -> Result<(), ReviewError> {
         let verb = question.method.as_str().to_lowercase();
         let why = || {
             let path = &question.path;
-            Refusal::Forbidden(format!("forbidden: User {:?} cannot {verb} path {path:?}", user.name))
+            ReviewError::Forbidden(format!("forbidden: User {:?} cannot {verb} path {path:?}", user.name))
         };
         let of = of.map(|of| ("resourceAttributes", of));
         let path = || tree! { "path" => question.path.as_str(), "verb" => verb.as_str() };
@@ -215,9 +219,9 @@ impl Delegated {
         if self.allows(user, about).await? { Ok(()) } else { Err(why()) }
     }
 
-    /// Whether a user may do this, as the API server sees it.
-    pub(crate) async fn allows(&self, user: &User, about: (&'static str, Tree)) -> Result<bool, Refusal> {
-        // They are allowed everything, even if the API server is unreachable.
+    /// Whether a user is authorized, according to the API server.
+    pub(crate) async fn allows(&self, user: &User, about: (&'static str, Tree)) -> Result<bool, ReviewError> {
+        // This group is allowed everything, even if the API server is unreachable.
         if user.groups.iter().any(|group| group == "system:masters") {
             return Ok(true);
         }
@@ -232,7 +236,7 @@ impl Delegated {
             "apiVersion" => "authorization.k8s.io/v1", "kind" => "SubjectAccessReview", "spec" => spec,
         };
         let answer = client.create(ACCESS_REVIEWS, "", &review).await;
-        let allowed = answer.map_err(|error| Refusal::Failed(error.to_string()))?.bool("status.allowed");
+        let allowed = answer.map_err(|error| ReviewError::Failed(error.to_string()))?.bool("status.allowed");
         let lifetime = if allowed { self.lifetimes.allowed } else { self.lifetimes.denied };
         self.judged.put(key, allowed, now, lifetime);
         Ok(allowed)
@@ -300,7 +304,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn caches_responses_with_limits() {
         const KEPT: Duration = Duration::from_secs(10);
-        let kept = Kept::default();
+        let kept = TimedCache::default();
         let now = Instant::now();
         for number in 0..2 * MAX_KEPT {
             kept.put(number.to_string(), true, now, KEPT);

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use client::election::Timing;
 
+use super::remote::service_address;
 use crate::error::Result;
 use crate::flags::values::{duration, list, log_format, log_level, parsed};
 use crate::flags::{Flag, flag};
@@ -14,7 +15,7 @@ use crate::logs::{Format, Level};
 
 /// The flags that every component has.
 pub struct Common {
-    /// Upstream's name of the component: how it names itself, and its lease.
+    /// Upstream's name of the component: for its user agent and its lease.
     pub name: &'static str,
     pub kubeconfig: Option<PathBuf>,
     pub authentication_kubeconfig: Option<PathBuf>,
@@ -36,12 +37,12 @@ pub struct Common {
     pub timing: Timing,
     pub lease_namespace: String,
     pub lease_name: String,
-    /// Requests a second of each client, and how many may come at once; none are held back without a number.
+    /// Requests per second of each client, and the burst; None without a limit.
     pub kube_api_qps: Option<f64>,
     pub kube_api_burst: u32,
     pub log_format: Format,
     pub log_level: Level,
-    /// The names of those that were given, since a file may say the same.
+    /// The names of the flags that were set: they override a file.
     pub given: Vec<&'static str>,
 }
 
@@ -62,7 +63,7 @@ impl Common {
             client_ca_file: None,
             proxy_ca_file: None,
             proxy_allowed_names: Vec::new(),
-            proxy_headers: server::authentication::request_header::Names::usual(),
+            proxy_headers: server::authentication::request_header::Names::default_names(),
             leader_elect: true,
             timing: Timing::default(),
             lease_namespace: "kube-system".to_string(),
@@ -75,13 +76,13 @@ impl Common {
         }
     }
 
-    /// What is missing, and what does not go together.
+    /// Missing flags, and contradictions between flags.
     pub(crate) fn check(&self) -> Vec<String> {
-        let missing = self.kubeconfig.is_none().then(|| NO_KUBECONFIG.to_string());
+        let missing = (self.kubeconfig.is_none() && service_address().is_none()).then(|| NO_KUBECONFIG.to_string());
         missing.into_iter().chain(self.check_values()).collect()
     }
 
-    /// What does not go together, for a component whose client is in the same process.
+    /// Contradictions between flags, for a component whose client is in the same process.
     pub(crate) fn check_values(&self) -> Vec<String> {
         let mut errors = Vec::new();
         let timing = self.timing;
@@ -93,14 +94,15 @@ impl Common {
             errors.push(why.to_string());
         }
         if self.tls_cert_file.is_some() != self.tls_private_key_file.is_some() {
-            errors.push("--tls-cert-file and --tls-private-key-file belong together".to_string());
+            errors.push("--tls-cert-file and --tls-private-key-file must be set together".to_string());
         }
         errors
     }
 }
 
-/// The flags of a component, among them those that all have.
+/// The flags of a component, including the common ones.
 pub trait HasCommon: Default + 'static {
+    /// The flags that all components have.
     fn common(&mut self) -> &mut Common;
 }
 
@@ -114,9 +116,9 @@ pub fn texts(value: &str) -> Result<Vec<String>, Infallible> {
     Ok(list(value))
 }
 
-/// A component cannot do anything without it.
+/// A component needs an API server.
 pub(crate) const NO_KUBECONFIG: &str =
-    "--kubeconfig FILE is required: it names the API server and this component's credentials";
+    "--kubeconfig FILE is required outside of a pod: it names the API server and this component's credentials";
 /// Why profiling is refused.
 pub const NO_PROFILES: &str = "profiling is not supported";
 

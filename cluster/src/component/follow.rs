@@ -11,22 +11,22 @@ use client::files::Files;
 
 /// Files that are reloaded when they change.
 #[derive(Default)]
-pub struct Follow(Vec<Followed>);
+pub struct FileFollower(Vec<FollowedFile>);
 
-struct Followed {
+struct FollowedFile {
     what: &'static str,
     files: Vec<PathBuf>,
-    /// What the files held when they were taken last.
+    /// The content of the files when they were last loaded.
     content: Vec<Option<Vec<u8>>>,
     take: Box<dyn Fn() -> Result<()> + Send + Sync>,
 }
 
-impl Followed {
+impl FollowedFile {
     fn read(&self) -> Vec<Option<Vec<u8>>> {
         self.files.iter().map(|file| std::fs::read(file).ok()).collect()
     }
 
-    /// Takes the files where they are others; the next change is another try.
+    /// Reloads the files if their content has changed; a failure is retried at the next change.
     fn refresh(&mut self) {
         let content = self.read();
         if content == self.content {
@@ -48,15 +48,15 @@ impl Followed {
     }
 }
 
-impl Follow {
-    /// `take` reads the files anew.
+impl FileFollower {
+    /// `take` reads the files again.
     pub fn add(
         &mut self,
         what: &'static str,
         files: Vec<PathBuf>,
         take: impl Fn() -> Result<()> + Send + Sync + 'static,
     ) {
-        let mut followed = Followed { what, files, content: Vec::new(), take: Box::new(take) };
+        let mut followed = FollowedFile { what, files, content: Vec::new(), take: Box::new(take) };
         followed.content = followed.read();
         self.0.push(followed);
     }
@@ -75,7 +75,7 @@ impl Follow {
             tokio::select! {
                 biased;
                 _ = stopped.wait_for(|stopped| *stopped) => return,
-                () = settled(Some(&files)) => self.0.iter_mut().for_each(Followed::refresh),
+                () = settled(Some(&files)) => self.0.iter_mut().for_each(FollowedFile::refresh),
             }
         }
     }
@@ -97,7 +97,7 @@ mod tests {
         std::fs::write(&path, "1").expect("a file");
         let taken = Arc::new(AtomicUsize::new(0));
         let (count, read) = (taken.clone(), path.clone());
-        let mut follow = Follow::default();
+        let mut follow = FileFollower::default();
         follow.add("a file", vec![path.clone()], move || {
             let text = std::fs::read_to_string(&read).map_err(Error::file(&read))?;
             if text == "bad" {
@@ -116,7 +116,7 @@ mod tests {
             };
             tokio::time::timeout(Duration::from_secs(10), reached).await.expect("in time");
         };
-        // It may not be watched yet, and what is not another is not taken again.
+        // The watch may not have started yet, and an unchanged file is not reloaded.
         std::fs::write(&path, "2").expect("a file");
         std::fs::write(&beside, "x").expect("a file");
         let again = async {

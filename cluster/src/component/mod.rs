@@ -1,5 +1,5 @@
-//! What the components besides the API server have in common: flags, a client for the API server, a port for health and
-//! metrics, and leader election. Each implements [`Work`].
+//! The common parts of the components besides the API server: flags, a client for the API server, a port for health and
+//! metrics, and leader election. Each component implements [`ComponentWork`].
 
 mod accounts;
 pub(crate) mod delegated;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use api::Tree;
 use client::election::{Election, Lock};
 use client::{Client, Events, Fence, Metrics, Random};
-use server::http::component::{Question, Reply};
+use server::http::component::{ComponentRequest, Reply};
 use stdx::clock::{Clock, SystemClock};
 use store::BoxFuture;
 use tokio::sync::watch;
@@ -22,38 +22,39 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
 use flags::Common;
-use follow::Follow;
+use follow::FileFollower;
 pub use port::Port;
 use remote::Remote;
 
 /// The work of a component, and what its port serves.
-pub trait Work: Send + Sync + 'static {
+pub trait ComponentWork: Send + Sync + 'static {
     /// Starts: this process leads, or there is no election.
     fn start(&self) -> Result<()>;
 
-    /// Finishes what it is at, whether or not it has begun.
+    /// Finishes its current work, whether or not it has started.
     fn stop(&self) -> BoxFuture<'_, ()>;
 
     /// Stops immediately: another process leads by now.
     fn abort(&self);
 
-    /// The checks of `healthz`, `livez` or `readyz`, each by its name and whether it holds.
+    /// The checks of `healthz`, `livez` or `readyz`, by name, and whether each passes.
     fn checks(&self, probe: &str) -> Vec<(&'static str, bool)>;
 
+    /// The metrics of the component, in the text format of Prometheus.
     fn metrics(&self) -> String;
 
-    /// What a question is about, where it is more than a path: the attributes of a resource.
-    fn attributes(&self, _question: &Question) -> Option<Tree> {
+    /// The attributes of a request for a resource, for authorization; None for a plain path.
+    fn attributes(&self, _question: &ComponentRequest) -> Option<Tree> {
         None
     }
 
-    /// Answers to further paths; none where there is nothing.
-    fn show(&self, _question: &Question) -> Option<Reply> {
+    /// Responses for further paths; None for unknown ones.
+    fn show(&self, _question: &ComponentRequest) -> Option<Reply> {
         None
     }
 
-    /// Whether it handles methods besides GET and HEAD.
-    fn takes(&self, _question: &Question) -> bool {
+    /// Whether the component accepts methods besides GET and HEAD.
+    fn takes(&self, _question: &ComponentRequest) -> bool {
         false
     }
 
@@ -63,9 +64,9 @@ pub trait Work: Send + Sync + 'static {
     }
 }
 
-/// What a component works with.
+/// The dependencies of a component.
 #[derive(Clone)]
-pub struct Tools {
+pub struct ComponentContext {
     pub remote: Remote,
     pub metrics: Metrics,
     pub clock: Arc<dyn Clock>,
@@ -73,8 +74,8 @@ pub struct Tools {
     fence: Option<Fence>,
 }
 
-impl Tools {
-    /// A client of the component itself, whose writes go by its lease.
+impl ComponentContext {
+    /// A client of the component itself, whose writes require the lease.
     pub fn client(&self) -> Client {
         self.fenced(self.remote.client())
     }
@@ -93,20 +94,20 @@ impl Tools {
 }
 
 /// A component at work.
-pub struct Running {
-    /// Where health and metrics are served.
+pub struct ComponentHandle {
+    /// The address at which health and metrics are served.
     pub address: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     work: JoinHandle<Result<()>>,
 }
 
-impl Running {
-    /// Waits until it ends by itself, which is when it has lost its lease.
+impl ComponentHandle {
+    /// Waits until the component ends without a stop, which happens when it has lost its lease.
     pub async fn ended(&mut self) -> Result<()> {
         (&mut self.work).await.unwrap_or_else(|error| Err(Error::Ended(error.to_string())))
     }
 
-    /// Lets it finish what it is at, and gives the lease back.
+    /// Lets the component finish its current work, and releases the lease.
     pub async fn stop(self) -> Result<()> {
         self.stop.send_replace(true);
         self.work.await.unwrap_or_else(|error| Err(Error::Ended(error.to_string())))
@@ -114,14 +115,15 @@ impl Running {
 }
 
 /// Runs a component whose flags are checked.
-pub async fn run<W: Work>(common: Common, make: impl FnOnce(&Tools) -> Result<W>) -> Result<Running> {
-    let file = common.kubeconfig.clone().unwrap_or_default();
+pub async fn run<W: ComponentWork>(
+    common: Common,
+    make: impl FnOnce(&ComponentContext) -> Result<W>,
+) -> Result<ComponentHandle> {
     let limit = common.kube_api_qps.map(|per_second| (per_second, common.kube_api_burst));
-    let remote = Remote::read(common.name, "kubeconfig", &file)?.limited(limit);
-    let mut follow = Follow::default();
-    remote.follow("kubeconfig", &file, &mut follow);
+    let mut follow = FileFollower::default();
+    let remote = Remote::open(common.name, common.kubeconfig.as_deref(), &mut follow)?.limited(limit);
     let (stop, stopped) = watch::channel(false);
-    let tools = Tools {
+    let tools = ComponentContext {
         remote,
         metrics: Metrics::default(),
         clock: Arc::new(SystemClock),
@@ -131,19 +133,19 @@ pub async fn run<W: Work>(common: Common, make: impl FnOnce(&Tools) -> Result<W>
     let port = port::serve(&common, work.clone(), stopped.clone(), &mut follow).await?;
     let address = port.as_ref().map(|port| port.address);
     tokio::spawn(follow.run(stopped.clone()));
-    let leads = Leads { common, tools, work, port: port.map(Arc::new) };
-    Ok(Running { address, stop, work: tokio::spawn(leads.run(stopped)) })
+    let leads = LeaderWork { common, tools, work, port: port.map(Arc::new) };
+    Ok(ComponentHandle { address, stop, work: tokio::spawn(leads.run(stopped)) })
 }
 
-/// One that works while it has the lease.
-struct Leads<W> {
+/// Runs the component while it holds the lease.
+struct LeaderWork<W> {
     common: Common,
-    tools: Tools,
+    tools: ComponentContext,
     work: Arc<W>,
     port: Option<Arc<Port>>,
 }
 
-impl<W: Work> Leads<W> {
+impl<W: ComponentWork> LeaderWork<W> {
     async fn run(self, mut stopped: watch::Receiver<bool>) -> Result<()> {
         let Some(fence) = self.tools.fence.clone() else {
             self.work.start()?;

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use http::Method;
 use server::authentication::{CaBundle, RequestHeader};
-use server::http::component::{self, Handler, Question, Reply, Replying};
+use server::http::component::{self, ComponentRequest, Handler, Reply, ResponseFuture};
 use server::routes::health::Slis;
 use server::tls::{self, Serving};
 use stdx::clock::SystemClock;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::Work;
-use super::delegated::{Delegated, Kept, Lookup, Refusal};
+use super::ComponentWork;
+use super::delegated::{Delegated, Lookup, ReviewError, TimedCache};
 use super::flags::Common;
-use super::follow::Follow;
+use super::follow::FileFollower;
 use super::remote::Remote;
 use crate::error::{Error, Result};
 use crate::machine::address;
-use crate::pki::{self, Pair};
+use crate::pki::{self, CertificateAndKey};
 
 /// A port that is open.
 pub struct Port {
@@ -29,7 +29,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Where others reach it; the loopback is only for this machine, and stays that.
+    /// The address for other machines; a loopback address is only reachable from this machine, and is not replaced.
     pub(crate) fn reached_at(&self) -> SocketAddr {
         let ip = self.address.ip();
         SocketAddr::new(if ip.is_unspecified() { address::advertised(ip) } else { ip }, self.address.port())
@@ -41,20 +41,20 @@ impl Port {
     }
 }
 
-struct Shown {
+struct PortState {
     delegated: Delegated,
-    work: Arc<dyn Work>,
+    work: Arc<dyn ComponentWork>,
     slis: Slis,
 }
 
 const PROBES: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// Serves where the flags say; None for port 0.
+/// Serves at the address of the flags; None for port 0.
 pub(crate) async fn serve(
     common: &Common,
-    work: Arc<dyn Work>,
+    work: Arc<dyn ComponentWork>,
     stopped: watch::Receiver<bool>,
-    follow: &mut Follow,
+    follow: &mut FileFollower,
 ) -> Result<Option<Port>> {
     if common.secure_port == 0 {
         return Ok(None);
@@ -68,19 +68,19 @@ pub(crate) async fn serve(
     let pair = pair(common, address.ip())?;
     let serving = Arc::new(Serving::new(pki::certificates(&pair)?, pki::private_key(&pair)?)?);
     let tls = tls::server_config(serving.clone(), &tls::Options::default())?;
-    let shown = Arc::new(Shown { delegated: delegated(common, follow)?, work, slis: Slis::default() });
+    let shown = Arc::new(PortState { delegated: delegated(common, follow)?, work, slis: Slis::default() });
     follow_files(common, serving.clone(), &shown, follow);
     tokio::spawn(component::serve(listener, Some(tls), shown, stopped));
     Ok(Some(Port { address, serving }))
 }
 
-fn pair(common: &Common, address: IpAddr) -> Result<Pair> {
+fn pair(common: &Common, address: IpAddr) -> Result<CertificateAndKey> {
     match (&common.tls_cert_file, &common.tls_private_key_file) {
-        (Some(certificate), Some(key)) => Pair::read(certificate, key),
+        (Some(certificate), Some(key)) => CertificateAndKey::read(certificate, key),
         _ => match &common.cert_dir {
             Some(dir) => {
                 let (certificate, key) = pki::keep_self_signed(dir, common.name, address)?;
-                Pair::read(&certificate, &key)
+                CertificateAndKey::read(&certificate, &key)
             }
             None => pki::self_signed(common.name, address),
         },
@@ -88,15 +88,15 @@ fn pair(common: &Common, address: IpAddr) -> Result<Pair> {
 }
 
 /// The port's certificate, handlers and authentication.
-fn follow_files(common: &Common, serving: Arc<Serving>, shown: &Arc<Shown>, follow: &mut Follow) {
+fn follow_files(common: &Common, serving: Arc<Serving>, shown: &Arc<PortState>, follow: &mut FileFollower) {
     if let (Some(certificate), Some(key)) = (common.tls_cert_file.clone(), common.tls_private_key_file.clone()) {
         follow.add("tls-cert-file", vec![certificate.clone(), key.clone()], move || {
-            let pair = Pair::read(&certificate, &key)?;
+            let pair = CertificateAndKey::read(&certificate, &key)?;
             Ok(serving.replace(pki::certificates(&pair)?, pki::private_key(&pair)?)?)
         });
     }
-    type Of = fn(&Delegated) -> Option<&CaBundle>;
-    let ca_files: [(&'static str, &Option<PathBuf>, Of); 2] = [
+    type CaBundleOf = fn(&Delegated) -> Option<&CaBundle>;
+    let ca_files: [(&'static str, &Option<PathBuf>, CaBundleOf); 2] = [
         ("client-ca-file", &common.client_ca_file, |delegated| delegated.clients.as_ref()),
         ("requestheader-client-ca-file", &common.proxy_ca_file, |delegated| {
             delegated.proxies.as_ref().map(|proxies| &proxies.cas)
@@ -113,17 +113,17 @@ fn follow_files(common: &Common, serving: Arc<Serving>, shown: &Arc<Shown>, foll
     }
 }
 
-fn delegated(common: &Common, follow: &mut Follow) -> Result<Delegated> {
-    let mut asked = |flag: &'static str, file: &Option<PathBuf>| {
+fn delegated(common: &Common, follow: &mut FileFollower) -> Result<Delegated> {
+    let mut requested = |flag: &'static str, file: &Option<PathBuf>| {
         let Some(file) = file else { return Ok(None) };
         let remote = Remote::read(common.name, flag, file)?;
         remote.follow(flag, file, follow);
         Ok::<_, Error>(Some(remote.client()))
     };
-    let authentication = asked("authentication-kubeconfig", &common.authentication_kubeconfig)?;
-    let authorization = asked("authorization-kubeconfig", &common.authorization_kubeconfig)?;
+    let authentication = requested("authentication-kubeconfig", &common.authentication_kubeconfig)?;
+    let authorization = requested("authorization-kubeconfig", &common.authorization_kubeconfig)?;
     let (clients, proxies) = (clients(common)?, proxies(common)?);
-    // What no flag configures is read from the API server.
+    // CA bundles that no flag configures are read from the API server.
     let is_looked_up = !common.authentication_skip_lookup && (clients.is_none() || proxies.is_none());
     Ok(Delegated {
         lookup: authentication.clone().filter(|_| is_looked_up).map(Lookup::new),
@@ -135,8 +135,8 @@ fn delegated(common: &Common, follow: &mut Follow) -> Result<Delegated> {
         anonymous: true,
         lifetimes: Default::default(),
         clock: Arc::new(SystemClock),
-        known: Kept::default(),
-        judged: Kept::default(),
+        known: TimedCache::default(),
+        judged: TimedCache::default(),
     })
 }
 
@@ -157,25 +157,25 @@ fn proxies(common: &Common) -> Result<Option<RequestHeader>> {
         .map_err(|why| Error::Flags(vec![why.to_string()]))
 }
 
-impl Handler for Shown {
-    fn answer(&self, question: Question) -> Replying<'_> {
+impl Handler for PortState {
+    fn respond(&self, question: ComponentRequest) -> ResponseFuture<'_> {
         Box::pin(async { self.reply(question).await.into() })
     }
 }
 
-impl Shown {
-    async fn reply(&self, mut question: Question) -> Reply {
+impl PortState {
+    async fn reply(&self, mut question: ComponentRequest) -> Reply {
         let attributes = self.work.attributes(&question);
         match self.delegated.check(&mut question, attributes).await {
             Ok(()) if question.read().await => self.show(&question),
             Ok(()) => Reply::text(413, "Request Entity Too Large\n"),
-            Err(Refusal::Unauthorized) => Reply::text(401, "Unauthorized\n"),
-            Err(Refusal::Forbidden(why)) => Reply::text(403, format!("{why}\n")),
-            Err(Refusal::Failed(why)) => Reply::text(500, format!("Internal Server Error: {why}\n")),
+            Err(ReviewError::Unauthorized) => Reply::text(401, "Unauthorized\n"),
+            Err(ReviewError::Forbidden(why)) => Reply::text(403, format!("{why}\n")),
+            Err(ReviewError::Failed(why)) => Reply::text(500, format!("Internal Server Error: {why}\n")),
         }
     }
 
-    fn show(&self, question: &Question) -> Reply {
+    fn show(&self, question: &ComponentRequest) -> Reply {
         let work = &self.work;
         if !matches!(question.method, Method::GET | Method::HEAD) && !work.takes(question) {
             return Reply::text(405, "Method Not Allowed\n");
@@ -205,22 +205,22 @@ impl Shown {
     }
 }
 
-/// All checks, or the one that is named.
+/// All checks, or only the named one.
 fn shown(checks: &[(&'static str, bool)], probe: &'static str, rest: &str, slis: &Slis) -> Reply {
     let name = rest.trim_start_matches('/');
-    let asked: Vec<_> = checks.iter().filter(|(other, _)| name.is_empty() || *other == name).collect();
-    if asked.is_empty() {
+    let requested: Vec<_> = checks.iter().filter(|(other, _)| name.is_empty() || *other == name).collect();
+    if requested.is_empty() {
         return Reply::text(404, "404 page not found\n");
     }
-    asked.iter().for_each(|(name, is_well)| slis.record(probe, name, *is_well));
-    if asked.iter().all(|(_, well)| *well) {
+    requested.iter().for_each(|(name, is_well)| slis.record(probe, name, *is_well));
+    if requested.iter().all(|(_, well)| *well) {
         return Reply::text(200, "ok");
     }
     let line = |(name, well): &&(&str, bool)| match well {
         true => format!("[+]{name} ok\n"),
         false => format!("[-]{name} failed: reason withheld\n"),
     };
-    let lines: String = asked.iter().map(line).collect();
+    let lines: String = requested.iter().map(line).collect();
     Reply::text(500, format!("{lines}{probe} check failed\n"))
 }
 

@@ -1,29 +1,29 @@
-//! The API server of a kubeconfig, as a client sees it.
+//! A client for the API server of a kubeconfig.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use client::https::Https;
-use client::{Client, Throttled, Transport};
+use client::{Client, ThrottledTransport, Transport};
 use rustls::ClientConfig;
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
 use server::outbound::callout::{self, kubeconfig};
 
 use super::accounts::{Account, TokenFile};
-use super::follow::Follow;
+use super::follow::FileFollower;
 use crate::error::{Error, Result};
 
-/// A server, and the ways to come to it.
+/// A server, and the transports to it.
 #[derive(Clone)]
 pub struct Remote {
     /// As the user of the kubeconfig.
     own: Https,
-    /// Without any certificate, for those who have tokens.
+    /// A transport without a client certificate, for clients with tokens.
     bare: Https,
     /// Requests a second, and how many at once.
     limit: Option<(f64, u32)>,
-    /// What its fields are owned as, and how it names itself.
+    /// The field manager and the user agent.
     agent: &'static str,
 }
 
@@ -35,8 +35,14 @@ fn read(flag: &str, file: &Path) -> Result<kubeconfig::Remote> {
     kubeconfig::read(file).map_err(|error| bad(flag, error))
 }
 
-/// Where the token and the CA bundle of a pod's service account are.
+/// The directory with the token and the CA bundle of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Host and port of the API server, from the variables of a pod.
+pub(crate) fn service_address() -> Option<(String, String)> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    Some((variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?))
+}
 
 /// The kubeconfig of a service account; its files are in the same directory.
 fn in_cluster_text(host: &str, port: &str) -> String {
@@ -61,13 +67,17 @@ impl Remote {
         Remote::new(agent, flag, file, &read(flag, file)?)
     }
 
+    /// Reads the kubeconfig of `--kubeconfig` and follows it; without one, the service account of this pod.
+    pub(crate) fn open(agent: &'static str, file: Option<&Path>, follow: &mut FileFollower) -> Result<Remote> {
+        let Some(file) = file else { return Remote::in_cluster(agent) };
+        let remote = Remote::read(agent, "kubeconfig", file)?;
+        remote.follow("kubeconfig", file, follow);
+        Ok(remote)
+    }
+
     /// The API server of the cluster that this process is a pod of, as its service account.
     pub fn in_cluster(agent: &'static str) -> Result<Remote> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let (Some(host), Some(port)) = (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"))
-        else {
-            return Err(bad("kubeconfig", "it is required outside of a pod"));
-        };
+        let (host, port) = service_address().ok_or_else(|| bad("kubeconfig", "it is required outside of a pod"))?;
         let file = Path::new(SERVICE_ACCOUNT).join("kubeconfig");
         let remote =
             kubeconfig::parse(&file, &in_cluster_text(&host, &port)).map_err(|error| bad("kubeconfig", error))?;
@@ -94,14 +104,14 @@ impl Remote {
         Ok(Remote { own, bare, limit: None, agent })
     }
 
-    /// Each client is held back to so many requests a second.
+    /// Limits each client to this many requests per second.
     pub fn limited(self, limit: Option<(f64, u32)>) -> Remote {
         Remote { limit, ..self }
     }
 
     /// Reloads certificates when the kubeconfig, or a file that it names, changes. The server's URL and an inline token
     /// are read only at the start.
-    pub fn follow(&self, flag: &'static str, file: &Path, follow: &mut Follow) {
+    pub fn follow(&self, flag: &'static str, file: &Path, follow: &mut FileFollower) {
         let (remote, kubeconfig) = (self.clone(), file.to_path_buf());
         follow.add(flag, kubeconfig::files(file), move || {
             let tls = read(flag, &kubeconfig)?.client.tls().clone();
@@ -125,14 +135,14 @@ impl Remote {
     fn client_by(&self, https: Https) -> Client {
         let transport: Arc<dyn Transport> = Arc::new(https);
         let transport = match self.limit {
-            Some((per_second, burst)) => Throttled::around(transport, per_second, burst),
+            Some((per_second, burst)) => ThrottledTransport::wrap(transport, per_second, burst),
             None => transport,
         };
         Client::new(transport, self.agent)
     }
 }
 
-/// The flag, the variable that kubectl reads, the place where `up` writes it, or kubectl's own.
+/// The flag, the variable of kubectl, the file that `up` writes, or the default of kubectl.
 pub(crate) fn find_kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
     let named = flag.map(Path::to_path_buf).or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
     if let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) {
@@ -148,7 +158,7 @@ pub(crate) fn find_kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
     })
 }
 
-/// Shows no certificate: it would count before any token.
+/// Presents no certificate: it would override any token.
 #[derive(Debug)]
 struct NoClientCert;
 

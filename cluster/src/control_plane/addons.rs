@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::node::join::is_loopback;
 use crate::node::join_objects;
 use crate::node::options::Options;
+use crate::node::pod_network;
 use crate::node::services::{self, Dns};
 use crate::pki::subjects::KUBELET_CLIENT_USER;
 
@@ -55,14 +56,14 @@ impl NodeDns {
     pub fn of(options: &Options) -> NodeDns {
         let address = match options.services.dns {
             Dns::At(address) => Some(address),
-            Dns::Disabled | Dns::OfCluster => None,
+            Dns::Disabled | Dns::Deployed(_) | Dns::OfCluster => None,
         };
         NodeDns { address, domain: options.config.cluster_domain.clone() }
     }
 }
 
-/// Creates the Service and the ConfigMap of a DNS that nodes serve, and what nodes need for it and for their service
-/// proxies. A DNS that was turned off makes room for another.
+/// Creates the Service and the ConfigMap of a DNS that nodes serve, and the RBAC of nodes for it and for their service
+/// proxies. If the DNS is turned off, its Service is deleted, and another DNS can use the name.
 pub async fn create_node_services(server: &Arc<Server>, dns: Option<NodeDns>) -> Result<()> {
     let client = in_process::administrator(server);
     grant_node_services(server).await?;
@@ -79,9 +80,23 @@ pub async fn create_node_services(server: &Arc<Server>, dns: Option<NodeDns>) ->
     }
 }
 
-/// Another object may have the name or the address: a chart's, for instance. It stays.
+/// Publishes the network between nodes, and lets nodes read it.
+pub async fn create_pod_network(server: &Arc<Server>, network: &overlay::Config) -> Result<()> {
+    let client = in_process::administrator(server);
+    for (resource, namespace, object) in pod_network::grants() {
+        ensure(&client, resource, namespace, &object).await?;
+    }
+    pod_network::publish(&client, network).await.map_err(|error| Error::Bootstrap(error.to_string()))
+}
+
+/// Another object may have the name or the address, for instance that of a chart. It is kept.
 async fn ensure_dns_service(client: &Client, address: IpAddr) -> Result<()> {
-    match client.create(SERVICES, SYSTEM, &services::dns_service(address)).await {
+    let dns = services::dns_service(address);
+    // The address is allocated before the name: creating an existing Service would fail because its address is in use.
+    if client.get(SERVICES, SYSTEM, dns.str("metadata.name")).await.is_ok() {
+        return Ok(());
+    }
+    match client.create(SERVICES, SYSTEM, &dns).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_already_exists() => Ok(()),
         Err(error) => {
@@ -91,7 +106,7 @@ async fn ensure_dns_service(client: &Client, address: IpAddr) -> Result<()> {
     }
 }
 
-/// Lets nodes read what their DNS and their service proxies need.
+/// Grants nodes the access that their DNS and their service proxies need.
 pub async fn grant_node_services(server: &Arc<Server>) -> Result<()> {
     let client = in_process::administrator(server);
     ensure(&client, ROLES, "", &node_services_role()).await?;
@@ -156,7 +171,7 @@ pub(crate) async fn create_join_objects(server: &Arc<Server>, url: &str, ca: &st
     refresh_cluster_info(&client, url, ca).await
 }
 
-/// What an earlier start published under an address that other machines do not reach, or with another CA, is replaced.
+/// Replaces an object that an earlier start published with an address that other machines do not reach, or another CA.
 async fn refresh_cluster_info(client: &Client, url: &str, ca: &str) -> Result<()> {
     let failed = |error: client::Error| Error::Bootstrap(error.to_string());
     let mut found = client.get(MAPS, PUBLIC, join_objects::INFO).await.map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The way to the scheduler's extenders.
+//! The clients of the scheduler's extenders.
 
 use std::sync::Arc;
 
@@ -11,34 +11,50 @@ pub(crate) struct ExtenderClients(Vec<(ExtenderConfig, Client)>);
 
 impl ExtenderClients {
     /// Reads the files that the extenders name; an error names the invalid field.
-    pub(crate) fn new(extenders: &[ExtenderConfig]) -> Result<Arc<ExtenderClients>, String> {
+    pub(crate) fn new(extenders: &[ExtenderConfig]) -> Result<Arc<ExtenderClients>, ExtenderError> {
         let client = |(index, one): (usize, &ExtenderConfig)| {
-            let client = client(one).map_err(|why| format!("extenders[{index}].{why}"))?;
+            let client = client(one).map_err(|error| ExtenderError { index, ..error })?;
             Ok((one.clone(), client))
         };
-        Ok(Arc::new(ExtenderClients(extenders.iter().enumerate().map(client).collect::<Result<_, String>>()?)))
+        Ok(Arc::new(ExtenderClients(extenders.iter().enumerate().map(client).collect::<Result<_, _>>()?)))
     }
 }
 
-fn client(extender: &ExtenderConfig) -> Result<Client, String> {
-    Url::parse(&extender.url_prefix).map_err(|why| format!("urlPrefix: {why}"))?;
+/// An extender whose configuration cannot be used, by its field.
+#[derive(Debug, thiserror::Error)]
+#[error("extenders[{index}].{field}: {reason}")]
+pub(crate) struct ExtenderError {
+    index: usize,
+    field: &'static str,
+    reason: String,
+}
+
+fn invalid(field: &'static str, reason: impl std::fmt::Display) -> ExtenderError {
+    ExtenderError { index: 0, field, reason: reason.to_string() }
+}
+
+fn client(extender: &ExtenderConfig) -> Result<Client, ExtenderError> {
+    Url::parse(&extender.url_prefix).map_err(|why| invalid("urlPrefix", why))?;
     let tls = &extender.tls;
-    let read = |field: &str, file: &str| std::fs::read(file).map_err(|why| format!("tlsConfig.{field}: {file}: {why}"));
+    let read = |field: &'static str, file: &str| {
+        std::fs::read(file).map_err(|why| invalid(field, format_args!("{file}: {why}")))
+    };
     let trust = match (tls.insecure, tls.ca_file.as_str()) {
-        (true, _) => Trust::Anybody,
+        (true, _) => Trust::InsecureSkipVerify,
         (false, "") => Trust::System,
         (false, file) => {
-            Trust::pem(&read("caFile", file)?).map_err(|why| format!("tlsConfig.caFile: {file}: {why}"))?
+            let pem = read("tlsConfig.caFile", file)?;
+            Trust::pem(&pem).map_err(|why| invalid("tlsConfig.caFile", format_args!("{file}: {why}")))?
         }
     };
     let identity = match tls.cert_file.is_empty() {
         true => None,
         false => {
-            let (chain, key) = (read("certFile", &tls.cert_file)?, read("keyFile", &tls.key_file)?);
-            Some(Identity::pem(&chain, &key).map_err(|why| format!("tlsConfig.certFile: {why}"))?)
+            let (chain, key) = (read("tlsConfig.certFile", &tls.cert_file)?, read("tlsConfig.keyFile", &tls.key_file)?);
+            Some(Identity::pem(&chain, &key).map_err(|why| invalid("tlsConfig.certFile", why))?)
         }
     };
-    let client = Client::new(&trust, identity.as_ref()).map_err(|why| format!("tlsConfig: {why}"))?;
+    let client = Client::new(&trust, identity.as_ref()).map_err(|why| invalid("tlsConfig", why))?;
     let name = (!tls.server_name.is_empty()).then(|| tls.server_name.clone());
     Ok(client.with_server_name(name))
 }

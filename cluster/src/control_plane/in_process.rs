@@ -16,13 +16,13 @@ use stdx::clock::{Clock, SystemClock};
 struct InProcess {
     server: Arc<Server>,
     user: Arc<kinds::User>,
-    writes: Writes,
+    writes: WriteMode,
 }
 
-/// Where writes are handled.
+/// The task in which writes are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Writes {
-    /// In a task each: those of one controller are spread over the cores as if they had come by many connections.
+enum WriteMode {
+    /// Each write in its own task: the writes of one controller are spread over the cores, as with many connections.
     Spawned,
     /// In the task of the caller, which has one for each write already.
     Inline,
@@ -32,13 +32,13 @@ impl InProcess {
     /// Passes the stored bytes to clients that accept them.
     async fn exchange(&self, mut request: Request<Bytes>) -> client::Result<Response<Body>> {
         if request.extensions_mut().remove::<ObjectFrames>().is_some() {
-            request.extensions_mut().insert(in_process::Pieces);
+            request.extensions_mut().insert(in_process::ObjectFrames);
         }
         if request.extensions_mut().remove::<DiscardBody>().is_some() {
-            request.extensions_mut().insert(in_process::Unread);
+            request.extensions_mut().insert(in_process::DiscardBody);
         }
         let answer = self.handle(request).await?;
-        let pieces = answer.extensions().get::<in_process::Pieces>().is_some();
+        let pieces = answer.extensions().get::<in_process::ObjectFrames>().is_some();
         let answer = answer.map(Body::new);
         Ok(if pieces { answer.map(Body::with_object_frames) } else { answer })
     }
@@ -48,7 +48,7 @@ impl InProcess {
     /// A read takes less time than spawning a task.
     async fn handle(&self, request: Request<Bytes>) -> client::Result<Response<server::request::body::Body>> {
         let (server, user) = (self.server.clone(), self.user.clone());
-        if request.method() == Method::GET || self.writes == Writes::Inline {
+        if request.method() == Method::GET || self.writes == WriteMode::Inline {
             return Ok(local::handle(&server, request, user).await);
         }
         let work = tokio::spawn(async move { local::handle(&server, request, user).await });
@@ -73,21 +73,21 @@ pub fn administrator(server: &Arc<Server>) -> Client {
 }
 
 /// Wraps the transport: the identity, or faults of a test.
-pub type Around = Arc<dyn Fn(Arc<dyn Transport>) -> Arc<dyn Transport> + Send + Sync>;
+pub type TransportWrapper = Arc<dyn Fn(Arc<dyn Transport>) -> Arc<dyn Transport> + Send + Sync>;
 
 /// Builds clients of this process.
 #[derive(Clone)]
 pub struct LocalClients {
     pub server: Arc<Server>,
-    pub around: Around,
+    pub around: TransportWrapper,
     pub clock: Arc<dyn Clock>,
     /// The reporting instance of events.
     pub host: String,
-    /// Where all that is left to chance starts from.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
-/// What the fields of components are owned as, and how they name themselves.
+/// The field managers and user agents of components.
 const MANAGER: &str = "kube-controller-manager";
 const SERVER: &str = "kube-apiserver";
 const SCHEDULER: &str = "kube-scheduler";
@@ -107,10 +107,10 @@ impl LocalClients {
 
     /// A client that acts as a user.
     pub fn client(&self, agent: &'static str, name: String, groups: &[&str]) -> Client {
-        self.client_with(Writes::Spawned, agent, name, groups)
+        self.client_with(WriteMode::Spawned, agent, name, groups)
     }
 
-    fn client_with(&self, writes: Writes, agent: &'static str, name: String, groups: &[&str]) -> Client {
+    fn client_with(&self, writes: WriteMode, agent: &'static str, name: String, groups: &[&str]) -> Client {
         let groups = groups.iter().copied().chain(["system:authenticated"]).map(str::to_string).collect();
         let user = Arc::new(kinds::User { name, uid: String::new(), groups, extra: Map::new() });
         Client::new((self.around)(Arc::new(InProcess { server: self.server.clone(), user, writes })), agent)
@@ -139,7 +139,7 @@ impl LocalClients {
         }
     }
 
-    /// What the server does beside answering, as itself.
+    /// The control loops of the API server itself.
     pub(crate) fn api_server_loops(&self) -> controllers::Environment {
         let client = self.client(SERVER, "system:apiserver".to_string(), &["system:masters"]);
         let service_node_ports = self.server.config.node_ports.clone();
@@ -156,7 +156,7 @@ impl LocalClients {
     /// The environment of the scheduler.
     pub fn scheduler(&self, configuration: Configuration) -> scheduler::Environment {
         scheduler::Environment {
-            client: self.client_with(Writes::Inline, SCHEDULER, "system:kube-scheduler".to_string(), &[]),
+            client: self.client_with(WriteMode::Inline, SCHEDULER, "system:kube-scheduler".to_string(), &[]),
             configuration,
             extender_transport: None,
             host: self.host.clone(),
@@ -172,7 +172,7 @@ impl LocalClients {
         self.client(KUBELET, format!("system:node:{name}"), &["system:nodes"])
     }
 
-    /// The fake nodes: each writes as itself; who reads for all of them may see what a scheduler may.
+    /// The fake nodes: each writes as itself; the reader for all of them has the permissions of a scheduler.
     pub fn fake_nodes(&self) -> fakenode::Environment {
         let local = self.clone();
         let node = move |name: &str| local.node(name);

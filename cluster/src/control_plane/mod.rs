@@ -1,4 +1,4 @@
-//! What starts in which order, and ends in the reverse one.
+//! Starts the parts of a control plane in order, and stops them in the reverse one.
 
 pub mod addons;
 pub mod extenders;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use scheduler::config::Configuration;
 use server::Server;
+use server::aggregation::ReadIdentity;
 use server::authentication::Authentication;
 use server::http::serve::Handshake;
 use server::outbound::local_nodes::{LocalNodes, LogError};
@@ -27,7 +28,6 @@ use crate::machine::lock::Lock;
 use crate::machine::loopback::LoopbackAddress;
 use crate::machine::pod_address;
 use crate::node;
-use crate::pki::cluster::ReadIdentity;
 use extenders::ExtenderClients;
 use in_process::LocalClients;
 use schedulers::Schedulers;
@@ -36,34 +36,36 @@ use schedulers::Schedulers;
 pub struct Plan {
     pub engine: Engine,
     pub listen: SocketAddr,
-    /// How a user chooses another port.
+    /// A hint for users how to choose another port.
     pub port_hint: &'static str,
     /// The address at which pods of this machine reach it; None if they use the address of `listen`.
-    pub pod_address: Option<ForPods>,
+    pub pod_address: Option<PodFacingAddress>,
     /// The serving certificate.
     pub serving: Arc<Serving>,
     pub tls: tls::Options,
     pub authentication: Authentication,
     pub config: server::Config,
-    /// None where controllers run elsewhere.
+    /// None if controllers run elsewhere.
     pub controllers: Option<Controllers>,
     /// The scheduler's configuration; None if it runs elsewhere.
     pub scheduler: Option<Configuration>,
     /// The proxy client certificate, for requests on behalf of clients.
     pub proxy: Option<ReadIdentity>,
-    /// How many nodes there are that run nothing.
+    /// The number of fake nodes.
     pub fake_nodes: u32,
     /// The options of this machine's kubelet; None if it runs elsewhere.
     pub agent: Option<Box<node::options::Options>>,
-    /// Of the data directory, held until the end.
+    /// The lock of the data directory, held until the end.
     pub lock: Option<Lock>,
 }
 
 /// The address of an API server for the pods of its machine.
-pub struct ForPods {
+pub struct PodFacingAddress {
     pub address: IpAddr,
-    /// What is advertised if the server cannot listen there.
+    /// The address to advertise if the server cannot listen there.
     pub fallback: IpAddr,
+    /// Whether a device has the address; otherwise it is added to the loopback device.
+    pub is_of_device: bool,
 }
 
 /// The controllers to run, in upstream's syntax, and their options.
@@ -76,47 +78,47 @@ pub struct Controllers {
 pub enum Engine {
     Embedded(PathBuf),
     Etcd(Box<store::etcd::Config>),
-    /// Nowhere: for tests, in whose simulated time entries expire too.
+    /// In memory only: for tests, in whose simulated time entries expire too.
     Memory,
 }
 
 /// A running API server.
-pub struct Running {
+pub struct ControlPlane {
     pub server: Arc<Server>,
     pub address: SocketAddr,
     task: JoinHandle<()>,
     /// Collects container usage for the InitialResources admission plugin.
     usage: JoinHandle<()>,
     compaction: JoinHandle<()>,
-    /// What the server does beside answering.
-    own: controllers::Running,
-    controllers: Option<controllers::Running>,
-    scheduler: Option<scheduler::Running>,
-    fake_nodes: Option<fakenode::Running>,
-    agent: Option<node::start::Running>,
-    /// Of the data directory, where this process is the one that writes there.
+    /// The control loops of the API server itself.
+    own: controllers::Handle,
+    controllers: Option<controllers::Handle>,
+    scheduler: Option<scheduler::SchedulerHandle>,
+    fake_nodes: Option<fakenode::FakeNodes>,
+    agent: Option<node::start::KubeletHandle>,
+    /// The lock of the data directory, if this process writes there.
     lock: Option<Lock>,
     /// Dropped with the server.
     _pod_address: Option<LoopbackAddress>,
 }
 
-/// What becomes of the pods of this machine.
+/// Whether the pods of this machine are stopped.
 pub enum Pods<'a> {
     Keep,
-    Stop(&'a kubelet::pod::stop::Report<'a>),
+    Stop(&'a kubelet::pod::stop::StopObserver<'a>),
 }
 
-impl Running {
-    /// Ends nodes, scheduler and controllers, drains, then closes the store. Pods run on.
+impl ControlPlane {
+    /// Stops nodes, scheduler and controllers, drains, then closes the store. Pods keep running.
     pub async fn stop(self) {
         self.stop_with(Pods::Keep).await;
     }
 
-    /// The same; the texts say what of the pods could not be removed.
+    /// Like [`ControlPlane::stop`]. Returns what of the pods could not be removed.
     pub(crate) async fn stop_with(self, pods: Pods<'_>) -> Vec<String> {
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
-            // Balancers see that it is not ready before anything is refused.
+            // Load balancers observe that the server is not ready before it rejects connections.
             self.server.routes.health.set_leaving();
             tokio::time::sleep(delay).await;
         }
@@ -159,12 +161,12 @@ impl Running {
 }
 
 /// Starts everything; `progress` is called with the name of each step when it begins. The order:
-pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
-    // The port first: a second start fails here, before it touches what the first one uses.
+pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPlane> {
+    // The port first: a second start fails here, before it changes anything that the first one uses.
     progress("port");
     let listener = listen(plan.listen, plan.port_hint).await?;
     let address = listener.local_addr().map_err(|source| Error::Listen { address: plan.listen, source })?;
-    // What cannot be spoken is found here, not at the first connection.
+    // Unsupported TLS settings fail here, not at the first connection.
     tls::server_config(plan.serving.clone(), &plan.tls)?;
     let tls = Handshake { serving: plan.serving.clone(), options: plan.tls.clone() };
     let for_pods = listen_for_pods(&mut plan, address.port()).await;
@@ -179,7 +181,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
         pod_address
     });
     let task = tokio::spawn(server::http::serve::serve(server.clone(), listener, tls));
-    // What is written through the server itself; readiness comes with it.
+    // Objects that are written through the server itself; readiness depends on them.
     let bootstrap = server::bootstrap::run(&server).await;
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
     // Repairs before controllers rely on the objects.
@@ -197,7 +199,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen, metrics)).transpose()?;
     let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
     watch_health(&server, controllers.as_ref(), scheduler.as_ref());
-    let local = scheduler.as_ref().map(scheduler::Running::explainer);
+    let local = scheduler.as_ref().map(scheduler::SchedulerHandle::explainer);
     let schedulers = Schedulers { server: Arc::downgrade(&server), local, proxy: plan.proxy };
     let _ = server.routes.scheduler.set(Arc::new(schedulers));
     // Nodes last: their controllers and the scheduler are running.
@@ -212,7 +214,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
         None => None,
     };
     tracing::info!(%address, "serving");
-    Ok(Running {
+    Ok(ControlPlane {
         server,
         address,
         task,
@@ -224,18 +226,23 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
         fake_nodes: nodes,
         agent,
         lock: plan.lock,
-        _pod_address: pod_address,
+        _pod_address: pod_address.flatten(),
     })
 }
 
-/// Listens at the address for pods and advertises it; the fallback where that fails.
-async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(LoopbackAddress, TcpListener)> {
-    let ForPods { address, fallback } = plan.pod_address.take()?;
-    match pod_address::listen(SocketAddr::new(address, port)).await {
+/// Listens at the address for pods and advertises it, or the fallback if that fails.
+async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(Option<LoopbackAddress>, TcpListener)> {
+    let PodFacingAddress { address, fallback, is_of_device } = plan.pod_address.take()?;
+    let at = SocketAddr::new(address, port);
+    let listening = match is_of_device {
+        true => listen(at, plan.port_hint).await.map(|listener| (None, listener)),
+        false => pod_address::listen(at).await.map(|(added, listener)| (Some(added), listener)),
+    };
+    match listening {
         Ok(listening) => {
             plan.config.advertise_address = address;
             let accepts = move |local, peer| pod_address::accepts(address, local, peer);
-            plan.config.accepts = server::request::accept::Accepts::new(accepts);
+            plan.config.accepts = server::request::accept::ConnectionFilter::new(accepts);
             Some(listening)
         }
         Err(error) => {
@@ -249,10 +256,14 @@ async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(LoopbackAddress,
     }
 }
 
-/// Tells the server how the components are that run in this process.
-fn watch_health(server: &Server, controllers: Option<&controllers::Running>, scheduler: Option<&scheduler::Running>) {
-    let controllers = controllers.map(controllers::Running::watch_health);
-    let scheduler = scheduler.map(scheduler::Running::watch_health);
+/// Reports the health of the components of this process to the server.
+fn watch_health(
+    server: &Server,
+    controllers: Option<&controllers::Handle>,
+    scheduler: Option<&scheduler::SchedulerHandle>,
+) {
+    let controllers = controllers.map(controllers::Handle::watch_health);
+    let scheduler = scheduler.map(scheduler::SchedulerHandle::watch_health);
     let _ = server.registry.local_health.set(Box::new(move |name| match name {
         "scheduler" => scheduler.as_ref().map(|is_well| is_well()),
         "controller-manager" => controllers.as_ref().map(|is_well| is_well()),
@@ -260,7 +271,7 @@ fn watch_health(server: &Server, controllers: Option<&controllers::Running>, sch
     }));
 }
 
-/// What all loops of this process count, on the server's page.
+/// Serves the metrics of all loops of this process with those of the server.
 fn show_metrics(server: &Server) -> client::Metrics {
     let metrics = client::Metrics::default();
     let shown = metrics.clone();
@@ -272,15 +283,15 @@ fn start_controllers(
     server: &Arc<Server>,
     chosen: Controllers,
     metrics: client::Metrics,
-) -> Result<controllers::Running> {
+) -> Result<controllers::Handle> {
     let environment = controllers::Environment { metrics, ..LocalClients::new(server).controllers(chosen.options) };
     let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
     controllers::start(environment, &chosen.chosen).map_err(refused)
 }
 
-fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result<scheduler::Running> {
+fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result<scheduler::SchedulerHandle> {
     let wrong = |why: String| Error::Flags(vec![why]);
-    let wire = ExtenderClients::new(&configuration.extenders).map_err(wrong)?;
+    let wire = ExtenderClients::new(&configuration.extenders).map_err(|error| wrong(error.to_string()))?;
     let environment =
         scheduler::Environment { extender_transport: Some(wire), ..LocalClients::new(server).scheduler(configuration) };
     let running = scheduler::start(environment).map_err(|error| wrong(error.to_string()))?;
@@ -289,7 +300,7 @@ fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result
     Ok(running)
 }
 
-fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {
+fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::FakeNodes> {
     let refused = |error: fakenode::StartError| Error::Flags(vec![format!("--fake-nodes: {error}")]);
     let running = fakenode::start(LocalClients::new(server).fake_nodes(), count).map_err(refused)?;
     let _ = server.registry.local_nodes.set(Box::new(FakeNodes { count, clock: server.config.clock.clone() }));

@@ -6,17 +6,17 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use api::Tree;
-use http::{HeaderName, HeaderValue, Method};
+use http::Method;
 use kinds::User;
 use server::Server;
-use server::outbound::callout::{Answer, Client, Trust, Url};
+use server::aggregation::{IdentityError, ReadIdentity};
+use server::outbound::callout::{self, CalloutResponse, Client, Trust, Url};
+use server::outbound::user_headers::{UserHeaderError, user_headers};
 use server::registry::announce::{ADDRESS, CERTIFICATE, SCHEDULERS};
-use server::routes::why::{ExplainError, Explains, ROOT};
+use server::routes::why::{ExplainError, ROOT, SchedulingExplainer};
 use store::BoxFuture;
 
-use crate::pki::cluster::ReadIdentity;
-
-/// Where schedulers hold their leases. Only a client that may bind pods can write their annotations (see
+/// The namespace of the schedulers' leases. Only a client that may bind pods can write their annotations (see
 /// `server::registry::announce`).
 const NAMESPACE: &str = "kube-system";
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,13 +24,30 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// All schedulers of a cluster.
 pub struct Schedulers {
     pub server: Weak<Server>,
-    /// The one of this process.
+    /// The scheduler of this process.
     pub local: Option<scheduler::Explainer>,
-    /// None where the server has no certificate as a proxy.
+    /// None if the server has no proxy client certificate.
     pub proxy: Option<ReadIdentity>,
 }
 
-/// Where a scheduler is.
+/// Why a request to a scheduler failed.
+#[derive(Debug, thiserror::Error)]
+enum LeaderError {
+    #[error("this server has no proxy client certificate for requests to the scheduler")]
+    NoCertificate,
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Client(#[from] rustls::Error),
+    #[error(transparent)]
+    Url(#[from] callout::UrlError),
+    #[error(transparent)]
+    User(#[from] UserHeaderError),
+    #[error("request to the scheduler failed: {0}")]
+    Request(#[from] callout::Error),
+}
+
+/// The address of a scheduler, and its certificate.
 #[derive(Debug, PartialEq, Eq)]
 struct Leader {
     address: SocketAddr,
@@ -45,60 +62,31 @@ impl Schedulers {
         leases.iter().find_map(|lease| leader_of(lease, name))
     }
 
-    async fn ask(&self, leader: &Leader, user: &User, what: (Method, String, Vec<u8>)) -> Result<Answer, String> {
-        let proxy =
-            self.proxy.as_ref().ok_or("this server has no proxy client certificate for requests to the scheduler")?;
-        let client = Client::new(&Trust::Certificate(leader.fingerprint.clone()), Some(&proxy()?));
-        let client = client.map_err(|error| error.to_string())?;
+    async fn ask(
+        &self,
+        leader: &Leader,
+        user: &User,
+        what: (Method, String, Vec<u8>),
+    ) -> Result<CalloutResponse, LeaderError> {
+        let proxy = self.proxy.as_ref().ok_or(LeaderError::NoCertificate)?;
+        let client = Client::new(&Trust::Certificate(leader.fingerprint.clone()), Some(&proxy()?))?;
         let (method, path, body) = what;
-        let url = Url::parse(&format!("https://{}{path}", leader.address)).map_err(|error| error.to_string())?;
-        let answer = client.ask(method, &url, &headers(user)?, body, TIMEOUT).await;
-        answer.map_err(|error| format!("request to the scheduler failed: {error}"))
+        let url = Url::parse(&format!("https://{}{path}", leader.address))?;
+        Ok(client.send_request(method, &url, &user_headers(user)?, body, TIMEOUT).await?)
     }
 }
 
 fn leader_of(lease: &Tree, name: &str) -> Option<Leader> {
-    let said = |key: &str| lease.at("metadata.annotations").get(key).and_then(Tree::as_str).unwrap_or("");
-    let leads = !lease.str("spec.holderIdentity").is_empty() && said(SCHEDULERS).split(',').any(|one| one == name);
-    // Nothing but an address and a port: anything else could name another path.
-    let leader = Leader { address: said(ADDRESS).parse().ok()?, fingerprint: said(CERTIFICATE).to_string() };
+    let annotation = |key: &str| lease.at("metadata.annotations").get(key).and_then(Tree::as_str).unwrap_or("");
+    let leads =
+        !lease.str("spec.holderIdentity").is_empty() && annotation(SCHEDULERS).split(',').any(|one| one == name);
+    // Only an address and a port are accepted: other texts could name another path.
+    let leader =
+        Leader { address: annotation(ADDRESS).parse().ok()?, fingerprint: annotation(CERTIFICATE).to_string() };
     (leads && !leader.fingerprint.is_empty()).then_some(leader)
 }
 
-/// The headers that name the client.
-fn headers(user: &User) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
-    let mut headers = Vec::new();
-    let mut add = |name: &str, value: &str| {
-        let name = HeaderName::try_from(name).map_err(|error| error.to_string())?;
-        headers.push((name, HeaderValue::try_from(value).map_err(|error| error.to_string())?));
-        Ok::<_, String>(())
-    };
-    add("x-remote-user", &user.name)?;
-    if !user.uid.is_empty() {
-        add("x-remote-uid", &user.uid)?;
-    }
-    for group in &user.groups {
-        add("x-remote-group", group)?;
-    }
-    for (key, values) in user.extra.iter() {
-        let name = format!("x-remote-extra-{}", encoded(key));
-        for value in values.as_list().unwrap_or_default().iter().filter_map(Tree::as_str) {
-            add(&name, value)?;
-        }
-    }
-    Ok(headers)
-}
-
-/// A key as the end of a header's name.
-fn encoded(key: &str) -> String {
-    let one = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(byte).to_string(),
-        other => format!("%{other:02X}"),
-    };
-    key.bytes().map(one).collect()
-}
-
-fn told(answer: &Answer) -> Result<Tree, ExplainError> {
+fn read_answer(answer: &CalloutResponse) -> Result<Tree, ExplainError> {
     match answer.code {
         200 => api::json::decode(&answer.body).map_err(|error| ExplainError::Unavailable(error.to_string())),
         code => Err(ExplainError::Unavailable(format!(
@@ -116,7 +104,7 @@ fn no_scheduler(name: &str) -> ExplainError {
     ))
 }
 
-impl Explains for Schedulers {
+impl SchedulingExplainer for Schedulers {
     fn why<'a>(
         &'a self,
         user: &'a User,
@@ -130,8 +118,8 @@ impl Explains for Schedulers {
             let leader = self.leader(scheduler).ok_or_else(|| no_scheduler(scheduler))?;
             let path = format!("{ROOT}{namespace}/{name}");
             let answer = self.ask(&leader, user, (Method::GET, path, Vec::new())).await;
-            let answer = answer.map_err(ExplainError::Unavailable)?;
-            if answer.code == 404 { Ok(None) } else { told(&answer).map(Some) }
+            let answer = answer.map_err(|error| ExplainError::Unavailable(error.to_string()))?;
+            if answer.code == 404 { Ok(None) } else { read_answer(&answer).map(Some) }
         })
     }
 
@@ -144,9 +132,9 @@ impl Explains for Schedulers {
             let leader = self.leader(scheduler).ok_or_else(|| no_scheduler(scheduler))?;
             let path = format!("{ROOT}{}", pod.str("metadata.namespace"));
             let answer = self.ask(&leader, user, (Method::POST, path, api::json::encode(&pod, None))).await;
-            let answer = answer.map_err(ExplainError::Unavailable)?;
-            let said = String::from_utf8_lossy(&answer.body).trim().to_string();
-            if answer.code == 400 { Err(ExplainError::InvalidPod(said)) } else { told(&answer) }
+            let answer = answer.map_err(|error| ExplainError::Unavailable(error.to_string()))?;
+            let message = String::from_utf8_lossy(&answer.body).trim().to_string();
+            if answer.code == 400 { Err(ExplainError::InvalidPod(message)) } else { read_answer(&answer) }
         })
     }
 }
@@ -182,23 +170,5 @@ mod tests {
         ] {
             assert_eq!(leader_of(&lease, "mine"), None, "{lease:?}");
         }
-    }
-
-    #[test]
-    fn passes_the_whole_user_in_headers() {
-        let extra = tree! { "example.com/Key" => api::list!["v"] };
-        let user = User {
-            name: "jane".to_string(),
-            uid: String::new(),
-            groups: vec!["a".to_string(), "b".to_string()],
-            extra: extra.as_map().cloned().unwrap_or_default(),
-        };
-        let headers = headers(&user).expect("headers");
-        let shown: Vec<String> =
-            headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap_or(""))).collect();
-        assert_eq!(
-            shown,
-            ["x-remote-user=jane", "x-remote-group=a", "x-remote-group=b", "x-remote-extra-example.com%2fkey=v"]
-        );
     }
 }

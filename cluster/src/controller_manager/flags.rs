@@ -8,9 +8,9 @@ use super::gates::GATES;
 use crate::component::flags::{Common, HasCommon, Table};
 use crate::error::Result;
 use crate::flags::values::{cidrs, list, parsed};
-use crate::flags::{Flag, Refusal, flag, unfinished};
+use crate::flags::{Flag, FlagError, flag, unfinished};
 
-/// What the flags say.
+/// The parsed flags.
 pub struct Flags {
     pub common: Common,
     pub controllers: Vec<String>,
@@ -26,7 +26,7 @@ pub struct Flags {
     pub options: Options,
 }
 
-/// Where a certificate and its key are.
+/// The files of a certificate and its key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SigningFiles {
     pub certificate: Option<PathBuf>,
@@ -59,12 +59,12 @@ impl HasCommon for Flags {
 
 mod work;
 
-fn ranges(value: &str) -> Result<Vec<String>, Refusal> {
-    Ok(cidrs(value)?.into_iter().map(|(network, bits)| format!("{network}/{bits}")).collect())
+fn ranges(value: &str) -> Result<Vec<String>, FlagError> {
+    Ok(cidrs(value)?.iter().map(ToString::to_string).collect())
 }
 
 /// At least one.
-fn count(value: &str) -> Result<usize, Refusal> {
+fn count(value: &str) -> Result<usize, FlagError> {
     match parsed(value)? {
         0 => Err("it must be at least 1".into()),
         count => Ok(count),

@@ -1,9 +1,9 @@
-//! What the controllers' feature gates are.
+//! The feature gates of the controllers.
 
 use crate::flags::gates::Gates;
 
-/// The gates that the controllers of 1.37 look at, each with the state that they are in here. Those of features
-/// that are always on since long are among them: what was written for an older release may still name them.
+/// The feature gates of the controllers in 1.37, each with its state here. Gates of stable features are included:
+/// configurations of older releases may still name them.
 pub(super) static GATES: Gates = &[
     ("AllAlpha", false),
     ("ClusterTrustBundle", true),
@@ -49,7 +49,7 @@ pub(super) static GATES: Gates = &[
     ("StatefulSetAutoDeletePVC", true),
     ("StatefulSetRecreateStrategy", false),
     ("StatefulSetSemanticRevisionComparison", true),
-    ("StorageVersionMigrator", false),
+    ("StorageVersionMigrator", true),
     ("TaintTolerationComparisonOperators", true),
     ("TopologyAwareHints", true),
     ("VolumeAttributesClass", true),

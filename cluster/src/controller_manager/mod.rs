@@ -13,18 +13,18 @@ use controllers::{Environment, Options, Signer, Signers};
 use stdx::sync::RwLock;
 use store::BoxFuture;
 
-use crate::component::{self, Running, Tools, Work};
+use crate::component::{self, ComponentContext, ComponentHandle, ComponentWork};
 use crate::error::{Error, Result};
 use flags::{Flags, SigningFiles};
 
 const NAME: &str = "kube-controller-manager";
 
 /// Starts the controller manager with its flags.
-pub async fn run(flags: Flags) -> Result<Running> {
+pub async fn run(flags: Flags) -> Result<ComponentHandle> {
     check(&flags)?;
     let options = Arc::new(options(&flags)?);
     let Flags { common, controllers, use_service_account_credentials: own_accounts, .. } = flags;
-    let make = |tools: &Tools| {
+    let make = |tools: &ComponentContext| {
         let running = RwLock::default();
         Ok(Manager { tools: tools.clone(), options, chosen: controllers, own_accounts, running })
     };
@@ -32,26 +32,26 @@ pub async fn run(flags: Flags) -> Result<Running> {
 }
 
 struct Manager {
-    tools: Tools,
+    tools: ComponentContext,
     options: Arc<Options>,
     chosen: Vec<String>,
     /// Whether each controller acts as its own account.
     own_accounts: bool,
     /// The controllers, while they run.
-    running: RwLock<Option<Arc<controllers::Running>>>,
+    running: RwLock<Option<Arc<controllers::Handle>>>,
 }
 
 impl Manager {
-    fn running(&self) -> Option<Arc<controllers::Running>> {
+    fn running(&self) -> Option<Arc<controllers::Handle>> {
         self.running.read().clone()
     }
 
-    fn set(&self, running: Option<Arc<controllers::Running>>) {
+    fn set(&self, running: Option<Arc<controllers::Handle>>) {
         *self.running.write() = running;
     }
 }
 
-impl Work for Manager {
+impl ComponentWork for Manager {
     fn start(&self) -> Result<()> {
         let (tools, own_accounts) = (self.tools.clone(), self.own_accounts);
         // One without an account acts as the manager itself.
@@ -89,7 +89,7 @@ impl Work for Manager {
         }
     }
 
-    /// One that waits for its lease is well.
+    /// A process that waits for the lease is healthy.
     fn checks(&self, _root: &str) -> Vec<(&'static str, bool)> {
         let controllers = self.running().map(|running| running.health()).unwrap_or_default();
         std::iter::once(("leaderElection", true)).chain(controllers).collect()
@@ -100,7 +100,7 @@ impl Work for Manager {
     }
 }
 
-/// What must hold between flags.
+/// Checks that the flags do not contradict each other.
 fn check(flags: &Flags) -> Result<()> {
     let mut errors = flags.common.check();
     if flags.options.allocate_node_cidrs && flags.options.cluster_cidr.is_empty() {
@@ -119,7 +119,7 @@ fn check_signers(flags: &Flags) -> Option<String> {
         &flags.legacy_unknown,
     ];
     let is_half = |files: &&SigningFiles| files.certificate.is_some() != files.key.is_some();
-    pairs.iter().any(is_half).then(|| "the certificate and the key of a signer belong together".to_string())
+    pairs.iter().any(is_half).then(|| "the certificate and the key of a signer must be set together".to_string())
 }
 
 fn read(path: Option<&PathBuf>) -> Result<String> {
@@ -169,7 +169,7 @@ mod tests {
                 "--leader-elect-lease-duration must be",
             ),
             (|flags| flags.options.allocate_node_cidrs = true, "--allocate-node-cidrs needs --cluster-cidr"),
-            (|flags| flags.signing.key = Some("x".into()), "belong together"),
+            (|flags| flags.signing.key = Some("x".into()), "must be set together"),
         ];
         for (change, want) in cases {
             let mut flags = Flags::default();

@@ -8,6 +8,7 @@ use crate::flags::values::{log_format, log_level, parsed};
 use crate::flags::{Flag, flag, unfinished};
 use crate::logs::{Format, Level};
 
+/// The flags of the cluster DNS.
 pub struct Flags {
     /// A Corefile, instead of the ConfigMap.
     pub conf: Option<PathBuf>,
@@ -62,10 +63,12 @@ pub fn with_two_dashes(arguments: &[String]) -> Vec<String> {
     arguments.iter().map(two).collect()
 }
 
+/// Parses the flags of the cluster DNS.
 pub fn parse(arguments: &[String]) -> Result<Flags> {
     crate::flags::parse(&[FLAGS], arguments)
 }
 
+/// The help text.
 pub fn help() -> String {
     crate::flags::help("dns", "The cluster DNS alone, with the flags of CoreDNS", &[FLAGS])
 }
@@ -91,8 +94,8 @@ mod tests {
     fn rejects_other_flags_by_name() {
         let cases = [
             ("--no-such-flag=1", "unknown flag: --no-such-flag"),
-            ("-quiet", "--quiet cannot be honoured"),
-            ("-dns.port=x", "--dns.port cannot be honoured"),
+            ("-quiet", "invalid flag --quiet"),
+            ("-dns.port=x", "invalid flag --dns.port"),
         ];
         testing::check_refused(|arguments| parse(&with_two_dashes(arguments)), &cases);
     }

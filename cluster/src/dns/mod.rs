@@ -8,29 +8,29 @@ use ::dns::{Cluster, Config, CorefileSource, HttpEndpoints, Limits, Listen, Serv
 use stdx::clock::SystemClock;
 use tokio::sync::watch;
 
-use crate::component::follow::Follow;
+use crate::component::follow::FileFollower;
 use crate::component::remote::Remote;
 use crate::error::{Error, Result};
 use flags::Flags;
 
-/// How it names itself to the API server.
+/// The user agent for the API server.
 pub const NAME: &str = "coredns";
-/// Where kubeadm and charts of CoreDNS keep the Corefile.
+/// The ConfigMap of the Corefile, with the name that kubeadm and charts of CoreDNS use.
 pub const CONFIG_MAP: (&str, &str) = ("kube-system", "coredns");
 
 /// The running server.
-pub struct Running {
-    server: ::dns::Running,
+pub struct DnsProcess {
+    server: ::dns::DnsHandle,
     stop: watch::Sender<bool>,
 }
 
-impl Running {
-    /// Where queries are received.
+impl DnsProcess {
+    /// The addresses for queries.
     pub fn addresses(&self) -> Vec<std::net::SocketAddr> {
         self.server.addresses()
     }
 
-    /// Answers until other servers have taken over, as the Corefile says, and closes.
+    /// Serves until other servers have taken over (the `lameduck` of the Corefile), and closes.
     pub async fn stop(self) {
         self.server.drain().await;
         self.stop.send_replace(true);
@@ -38,8 +38,9 @@ impl Running {
     }
 }
 
-pub async fn run(flags: Flags) -> Result<Running> {
-    let mut follow = Follow::default();
+/// Starts the cluster DNS with its flags.
+pub async fn run(flags: Flags) -> Result<DnsProcess> {
+    let mut follow = FileFollower::default();
     let remote = remote(&flags, &mut follow)?;
     let (stop, stopped) = watch::channel(false);
     let cluster = remote.map(|remote| Cluster { client: remote.client() });
@@ -48,11 +49,11 @@ pub async fn run(flags: Flags) -> Result<Running> {
     for address in server.addresses() {
         tracing::info!(%address, "serving DNS");
     }
-    Ok(Running { server, stop })
+    Ok(DnsProcess { server, stop })
 }
 
 /// The API server of the flag or of the pod; none if a Corefile is given that may not need one.
-fn remote(flags: &Flags, follow: &mut Follow) -> Result<Option<Remote>> {
+fn remote(flags: &Flags, follow: &mut FileFollower) -> Result<Option<Remote>> {
     if let Some(file) = &flags.kubeconfig {
         let remote = Remote::read(NAME, "kubeconfig", file)?;
         remote.follow("kubeconfig", file, follow);

@@ -18,14 +18,14 @@ pub(crate) enum GateFlagError {
     Gate(#[from] GateError),
 }
 
-/// Checks `Name=true,Other=false`, and each entry by itself.
+/// Checks `Name=true,Other=false`, each entry separately.
 pub(crate) fn check(gates: Gates, text: &str) -> Result<(), GateFlagError> {
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let (name, value) = entry.split_once('=').ok_or_else(|| GateFlagError::MissingValue(entry.to_string()))?;
         let (name, value) = (name.trim(), value.trim());
         let invalid = |_| GateFlagError::InvalidValue { name: name.to_string(), value: value.to_string() };
-        let asked = boolean(value).map_err(invalid)?;
-        client::gates::check(gates, name, asked)?;
+        let requested = boolean(value).map_err(invalid)?;
+        client::gates::check(gates, name, requested)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Flags in upstream's form, from one table: each is honoured, or refused by its name; none is taken and
+//! Flags in upstream's form, from one table: each is honoured, or rejected by its name; no flag is accepted and
 //! ignored.
 
 pub(crate) mod gates;
@@ -8,8 +8,8 @@ pub(crate) mod values;
 
 use crate::error::{Error, Result};
 
-/// Why a value of a flag is refused: an error of its parser, or the text that says what is supported.
-pub(crate) type Refusal = Box<dyn std::error::Error + Send + Sync>;
+/// Why the value of a flag is rejected: an error of its parser, or a text with the supported values.
+pub(crate) type FlagError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why an argument is refused.
 #[derive(Debug, thiserror::Error)]
@@ -20,11 +20,11 @@ enum ArgumentError {
     Unknown(String),
     #[error("--{0} needs a value")]
     NoValue(&'static str),
-    #[error("--{flag} cannot be honoured: {source}")]
-    Refused { flag: &'static str, source: Refusal },
+    #[error("invalid flag --{flag}: {source}")]
+    Refused { flag: &'static str, source: FlagError },
 }
 
-/// A flag of a component whose flags say an `F`.
+/// A flag of a component with the flags `F`.
 pub struct Flag<F: 'static> {
     pub name: &'static str,
     pub help: &'static str,
@@ -35,21 +35,25 @@ pub struct Flag<F: 'static> {
 
 /// Whether a flag is supported.
 pub enum State<F> {
-    /// Reads a value; the error says why it is invalid.
-    Honoured(fn(&mut F, &str) -> Result<(), Refusal>),
-    /// Refused, with what is missing.
+    /// Parses a value; the error explains why it is invalid.
+    Honoured(fn(&mut F, &str) -> Result<(), FlagError>),
+    /// Rejected, with the reason.
     Unfinished(&'static str),
 }
 
 /// A flag with a value.
-pub const fn flag<F>(name: &'static str, help: &'static str, take: fn(&mut F, &str) -> Result<(), Refusal>) -> Flag<F> {
+pub const fn flag<F>(
+    name: &'static str,
+    help: &'static str,
+    take: fn(&mut F, &str) -> Result<(), FlagError>,
+) -> Flag<F> {
     Flag { name, help, switch: false, state: State::Honoured(take) }
 }
 
 pub(crate) const fn switch<F>(
     name: &'static str,
     help: &'static str,
-    take: fn(&mut F, &str) -> Result<(), Refusal>,
+    take: fn(&mut F, &str) -> Result<(), FlagError>,
 ) -> Flag<F> {
     Flag { name, help, switch: true, state: State::Honoured(take) }
 }
@@ -113,7 +117,7 @@ pub(crate) fn parse<F: Default>(parts: &[&'static [Flag<F>]], arguments: &[Strin
     parse_noting(parts, arguments).map(|(flags, _)| flags)
 }
 
-/// The same, with the names of those that were given.
+/// Parses arguments, and returns the names of the flags that were set.
 pub(crate) fn parse_noting<F: Default>(
     parts: &[&'static [Flag<F>]],
     arguments: &[String],
@@ -141,7 +145,7 @@ pub(crate) fn parse_noting<F: Default>(
     if errors.is_empty() { Ok((flags, given_names)) } else { Err(Error::Flags(errors)) }
 }
 
-/// The name of a flag, and its value where that is in the same argument.
+/// The name of a flag, and its value if the same argument contains it.
 fn split(argument: &str) -> Option<(&str, Option<&str>)> {
     let name = argument.strip_prefix("--").or(argument.strip_prefix('-').filter(|name| name.starts_with('v')))?;
     Some(name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value))))
@@ -156,7 +160,7 @@ fn apply<F>(flag: &Flag<F>, value: Option<&str>, flags: &mut F) -> Result<(), Ar
     }
 }
 
-/// Where the texts begin.
+/// The column of the help texts.
 const HELP_COLUMN: usize = 46;
 
 /// A name that reaches into the column of texts has its text on the next line.

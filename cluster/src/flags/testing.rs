@@ -1,4 +1,4 @@
-//! What the tests of all flag tables share.
+//! Shared helpers of the tests of flag tables.
 
 use super::Flag;
 use crate::error::Result;

@@ -1,9 +1,9 @@
 //! Values of flags in upstream's forms.
 
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use stdx::cidr::{InvalidCidr, IpNet};
 use thiserror::Error;
 
 use crate::logs::{Format, Level};
@@ -18,6 +18,10 @@ pub(crate) enum ValueError {
     Duration(String),
     #[error("invalid boolean {0:?}")]
     Boolean(String),
+    #[error(transparent)]
+    Cidr(#[from] InvalidCidr),
+    #[error("{0:?} must be one CIDR, or one per IP family")]
+    Families(String),
     #[error("{0:?} is not a valid port range, such as 30000-32767")]
     PortRange(String),
     #[error("unknown {what} {value:?}; supported: {supported}")]
@@ -90,35 +94,15 @@ pub(crate) fn log_format(text: &str) -> Result<Format, ValueError> {
     }
 }
 
-/// One range, or two of different families, each as its network and the length of its prefix.
-pub(crate) fn cidrs(text: &str) -> Result<Vec<(IpAddr, u8)>, String> {
-    let ranges: Vec<_> = text.split(',').map(|part| cidr(part.trim())).collect::<Result<_, _>>()?;
+/// One range, or two of different families, without host bits.
+pub(crate) fn cidrs(text: &str) -> Result<Vec<IpNet>, ValueError> {
+    let cidr = |part: &str| part.trim().parse().map(|cidr: IpNet| cidr.network());
+    let ranges: Vec<IpNet> = text.split(',').map(cidr).collect::<Result<_, _>>()?;
     match ranges.as_slice() {
         [_] => Ok(ranges),
-        [first, second] if first.0.is_ipv4() != second.0.is_ipv4() => Ok(ranges),
-        _ => Err(format!("{text:?} must be one CIDR, or one per IP family")),
+        [first, second] if first.is_ipv4() != second.is_ipv4() => Ok(ranges),
+        _ => Err(ValueError::Families(text.to_string())),
     }
-}
-
-fn cidr(text: &str) -> Result<(IpAddr, u8), String> {
-    let invalid = || format!("invalid CIDR address: {text}");
-    let (address, length) = text.split_once('/').ok_or_else(invalid)?;
-    let address: IpAddr = address.parse().map_err(|_| invalid())?;
-    let length: u8 = length.parse().map_err(|_| invalid())?;
-    let network = match address {
-        IpAddr::V4(v4) if length <= 32 => IpAddr::from((u32::from(v4) & !tail32(length)).to_be_bytes()),
-        IpAddr::V6(v6) if length <= 128 => IpAddr::from((u128::from(v6) & !tail128(length)).to_be_bytes()),
-        _ => return Err(invalid()),
-    };
-    Ok((network, length))
-}
-
-fn tail32(length: u8) -> u32 {
-    u32::MAX.checked_shr(length.into()).unwrap_or(0)
-}
-
-fn tail128(length: u8) -> u128 {
-    u128::MAX.checked_shr(length.into()).unwrap_or(0)
 }
 
 /// `30000-32767`, or `30000+100`.
@@ -172,8 +156,7 @@ mod tests {
 
     #[test]
     fn parses_cidrs_and_port_ranges() {
-        let show =
-            |text| cidrs(text).ok().map(|all| all.iter().map(|(ip, n)| format!("{ip}/{n} ")).collect::<String>());
+        let show = |text| cidrs(text).ok().map(|all| all.iter().map(|cidr| format!("{cidr} ")).collect::<String>());
         assert_eq!(show("10.96.3.1/12").as_deref(), Some("10.96.0.0/12 "));
         assert_eq!(show("10.96.0.0/16,fd00::/108").as_deref(), Some("10.96.0.0/16 fd00::/108 "));
         assert_eq!(show("0.0.0.0/0").as_deref(), Some("0.0.0.0/0 "));

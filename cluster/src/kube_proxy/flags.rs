@@ -12,7 +12,7 @@ use crate::flags::values::{boolean, duration, list, log_format, log_level, parse
 use crate::flags::{Flag, flag, unfinished};
 use crate::logs::{Format, Level};
 
-/// What the flags say.
+/// The parsed flags.
 pub struct Flags {
     /// A KubeProxyConfiguration, instead of most flags.
     pub config: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub struct Flags {
     pub cluster_cidr: String,
     pub pod_bridge_interface: String,
     pub pod_interface_name_prefix: String,
-    /// The names of the flags that were given.
+    /// The names of the flags that were set.
     pub given: Vec<&'static str>,
 }
 
@@ -87,6 +87,12 @@ pub(crate) enum ProxyFlagError {
     NodePortAddress(String),
     #[error("unknown mode {0:?}")]
     Mode(String),
+    #[error("--detect-local-mode: unknown mode {0:?}")]
+    LocalMode(String),
+    #[error("--detect-local-mode={mode} needs --{flag}")]
+    LocalModeNeeds { mode: String, flag: &'static str },
+    #[error("--cluster-cidr: {0}")]
+    ClusterCidr(#[from] stdx::cidr::InvalidCidr),
 }
 
 /// All parts of the table, each sorted by name.
@@ -251,20 +257,22 @@ fn table_name(value: &str) -> Result<String, ProxyFlagError> {
     Err(ProxyFlagError::TableName(value.to_string()))
 }
 
+/// Parses the flags of kube-proxy.
 pub fn parse(arguments: &[String]) -> Result<Flags> {
     let (mut flags, given) = crate::flags::parse_noting(PARTS, arguments)?;
     flags.given = given;
     Ok(flags)
 }
 
+/// The help text.
 pub fn help() -> String {
     crate::flags::help(super::NAME, "The service proxy alone, with upstream's flags", PARTS)
 }
 
 /// The mode of local traffic that the flags describe.
-pub fn local_mode(flags: &Flags) -> Result<LocalMode, String> {
-    let named = |name: &str, flag: &str| match name {
-        "" => Err(format!("--detect-local-mode={} needs --{flag}", flags.detect_local_mode)),
+pub(crate) fn local_mode(flags: &Flags) -> Result<LocalMode, ProxyFlagError> {
+    let named = |name: &str, flag: &'static str| match name {
+        "" => Err(ProxyFlagError::LocalModeNeeds { mode: flags.detect_local_mode.clone(), flag }),
         name => Ok(name.to_string()),
     };
     match flags.detect_local_mode.as_str() {
@@ -277,7 +285,7 @@ pub fn local_mode(flags: &Flags) -> Result<LocalMode, String> {
         "InterfaceNamePrefix" => {
             named(&flags.pod_interface_name_prefix, "pod-interface-name-prefix").map(LocalMode::InterfaceNamePrefix)
         }
-        other => Err(format!("--detect-local-mode: unknown mode {other:?}")),
+        other => Err(ProxyFlagError::LocalMode(other.to_string())),
     }
 }
 
@@ -308,11 +316,11 @@ mod tests {
     fn rejects_other_flags_by_name() {
         let cases = [
             ("--no-such-flag=1", "unknown flag: --no-such-flag"),
-            ("--proxy-mode=ipvs", "--proxy-mode cannot be honoured: the mode ipvs is not supported"),
+            ("--proxy-mode=ipvs", "invalid flag --proxy-mode: the mode ipvs is not supported"),
             ("--proxy-mode=x", "unknown mode"),
-            ("--ipvs-scheduler=rr", "--ipvs-scheduler cannot be honoured"),
-            ("--profiling", "--profiling cannot be honoured"),
-            ("--init-only", "--init-only cannot be honoured"),
+            ("--ipvs-scheduler=rr", "invalid flag --ipvs-scheduler"),
+            ("--profiling", "invalid flag --profiling"),
+            ("--init-only", "invalid flag --init-only"),
             ("--feature-gates=X=true", "unrecognized feature gate: X"),
             ("--oom-score-adj=2000", "within the range"),
             ("--healthz-bind-address=x", "must be IP or IP:port"),

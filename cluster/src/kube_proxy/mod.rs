@@ -10,27 +10,28 @@ use proxy::runner::{self, Environment, StartError};
 use stdx::clock::SystemClock;
 use tokio::sync::watch;
 
-use crate::component::follow::Follow;
+use crate::component::follow::FileFollower;
 use crate::component::remote::Remote;
 use crate::error::{Error, Result};
 use flags::Flags;
 
+/// The name of the component.
 pub const NAME: &str = "kube-proxy";
 
 /// A running proxy, and the reloading of its credentials.
-pub struct Running {
-    proxy: runner::Running,
+pub struct ProxyProcess {
+    proxy: runner::ProxyHandle,
     stop: watch::Sender<bool>,
 }
 
-impl Running {
-    /// Waits until it ends by itself.
+impl ProxyProcess {
+    /// Waits until the proxy ends without a stop.
     pub async fn ended(&mut self) -> Result<()> {
         self.proxy.ended().await;
         Err(Error::Ended("the service proxy ended unexpectedly".to_string()))
     }
 
-    /// Stops; the rules stay, so that no connection is interrupted.
+    /// Stops; the rules stay, and no connection is interrupted.
     pub async fn stop(self) -> Result<()> {
         self.stop.send_replace(true);
         self.proxy.stop().await;
@@ -39,11 +40,10 @@ impl Running {
 }
 
 /// Starts the proxy.
-pub async fn run(flags: Flags) -> Result<Running> {
+pub async fn run(flags: Flags) -> Result<ProxyProcess> {
     let settings = settings::read(flags)?;
-    let remote = Remote::read(NAME, "kubeconfig", &settings.kubeconfig)?.limited(settings.limit);
-    let mut follow = Follow::default();
-    remote.follow("kubeconfig", &settings.kubeconfig, &mut follow);
+    let mut follow = FileFollower::default();
+    let remote = Remote::open(NAME, settings.kubeconfig.as_deref(), &mut follow)?.limited(settings.limit);
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(follow.run(stopped));
     let environment = Environment {
@@ -54,10 +54,10 @@ pub async fn run(flags: Flags) -> Result<Running> {
         clock: Arc::new(SystemClock),
     };
     let proxy = runner::start(environment).await.map_err(start_error)?;
-    Ok(Running { proxy, stop })
+    Ok(ProxyProcess { proxy, stop })
 }
 
-/// Deletes all rules if --cleanup is set; whether it did.
+/// Deletes all rules if --cleanup is set; returns whether it is.
 pub fn cleanup(flags: &Flags) -> Result<bool> {
     if !flags.cleanup {
         return Ok(false);

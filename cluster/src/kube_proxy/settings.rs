@@ -6,12 +6,13 @@ use proxy::config::{self, Configuration, Document};
 
 use super::flags::{self, Flags};
 use crate::component::flags::NO_KUBECONFIG;
+use crate::component::remote::service_address;
 use crate::error::{Error, Result};
 
 /// Everything that a proxy needs to start.
 pub(super) struct Settings {
     pub configuration: Configuration,
-    pub kubeconfig: PathBuf,
+    pub kubeconfig: Option<PathBuf>,
     /// Requests per second, and at once.
     pub limit: Option<(f64, u32)>,
 }
@@ -26,7 +27,9 @@ pub(super) fn read(flags: Flags) -> Result<Settings> {
     let connection = document.map(|document| document.client_connection).unwrap_or_default();
     let from_file = Some(PathBuf::from(&connection.kubeconfig)).filter(|_| !connection.kubeconfig.is_empty());
     let kubeconfig = flags.kubeconfig.or(from_file);
-    let kubeconfig = kubeconfig.ok_or_else(|| Error::Flags(vec![NO_KUBECONFIG.to_string()]))?;
+    if kubeconfig.is_none() && service_address().is_none() {
+        return Err(Error::Flags(vec![NO_KUBECONFIG.to_string()]));
+    }
     let burst = flags.kube_api_burst.or(connection.burst).filter(|burst| *burst > 0).unwrap_or(BURST);
     let limit = flags.kube_api_qps.or(connection.qps).map(|qps| (qps, burst));
     Ok(Settings { configuration, kubeconfig, limit })
@@ -48,7 +51,7 @@ pub(super) fn read_without_server(flags: &Flags) -> Result<Configuration> {
             }
         }
         None => {
-            let local_mode = flags::local_mode(flags).map_err(|error| Error::Flags(vec![error]))?;
+            let local_mode = flags::local_mode(flags).map_err(|error| Error::Flags(vec![error.to_string()]))?;
             Configuration { local_mode, ..flags.configuration.clone() }
         }
     };
@@ -93,7 +96,7 @@ mod tests {
     fn file_and_flags_are_combined() {
         let file = format!("{HEAD}clientConnection: {{kubeconfig: /a, qps: 7}}\nhostnameOverride: other\n");
         let settings = read(&file, &["--hostname-override=Node-1", "--table=mine"]).expect("settings");
-        assert_eq!((settings.kubeconfig, settings.limit), ("/a".into(), Some((7.0, 10))));
+        assert_eq!((settings.kubeconfig, settings.limit), (Some("/a".into()), Some((7.0, 10))));
         assert_eq!(
             (settings.configuration.node_name.as_str(), settings.configuration.table.as_str()),
             ("node-1", "mine")

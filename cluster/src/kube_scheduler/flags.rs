@@ -7,14 +7,14 @@ use crate::component::flags::{Common, HasCommon, Table};
 use crate::error::Result;
 use crate::flags::{Flag, unfinished};
 
-/// What the flags say.
+/// The parsed flags.
 pub struct Flags {
     pub common: Common,
     /// A KubeSchedulerConfiguration.
     pub config: Option<PathBuf>,
     /// A policy of old, which is translated to one.
     pub policy_config_file: Option<PathBuf>,
-    /// Where the configuration in effect is written to, instead of running.
+    /// The file to write the effective configuration to, instead of running.
     pub write_config_to: Option<PathBuf>,
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::flags::testing;
 
-    /// What kubeadm writes into its static pod.
+    /// The flags of kubeadm's static pod.
     const KUBEADM: &[&str] = &[
         "--authentication-kubeconfig=/etc/kubernetes/scheduler.conf",
         "--authorization-kubeconfig=/etc/kubernetes/scheduler.conf",
@@ -102,11 +102,11 @@ mod tests {
         let cases = [
             ("--no-such-flag=1", "unknown flag: --no-such-flag"),
             ("--controllers=*", "unknown flag: --controllers"),
-            ("--profiling", "--profiling cannot be honoured: profiling is not supported"),
-            ("--feature-gates=X=true", "--feature-gates cannot be honoured: unrecognized feature gate: X"),
+            ("--profiling", "invalid flag --profiling: profiling is not supported"),
+            ("--feature-gates=X=true", "invalid flag --feature-gates: unrecognized feature gate: X"),
             ("--feature-gates=DynamicResourceAllocation=true", "DynamicResourceAllocation is off"),
-            ("--tls-min-version=VersionTLS12", "--tls-min-version cannot be honoured: only secure versions"),
-            ("--leader-elect-resource-lock=endpoints", "--leader-elect-resource-lock cannot be honoured"),
+            ("--tls-min-version=VersionTLS12", "invalid flag --tls-min-version: only secure versions"),
+            ("--leader-elect-resource-lock=endpoints", "invalid flag --leader-elect-resource-lock"),
         ];
         testing::check_refused(parse, &cases);
     }

@@ -1,4 +1,4 @@
-//! What the scheduler's feature gates are.
+//! The feature gates of the scheduler.
 
 use crate::flags::gates::Gates;
 

@@ -12,12 +12,12 @@ use client::Random;
 use http::Method;
 use scheduler::config::Configuration;
 use scheduler::{Environment, Explainer};
-use server::http::component::{Question, Reply};
+use server::http::component::{ComponentRequest, Reply};
 use server::request::info::RequestInfo;
 use server::routes::why;
 use store::BoxFuture;
 
-use crate::component::{self, Port, Running, Tools, Work};
+use crate::component::{self, ComponentContext, ComponentHandle, ComponentWork, Port};
 use crate::control_plane::extenders::ExtenderClients;
 use crate::error::{Error, Result};
 use flags::Flags;
@@ -29,19 +29,19 @@ pub const NAME: &str = "kube-scheduler";
 pub use server::registry::announce::{ADDRESS, CERTIFICATE, SCHEDULERS};
 
 /// Starts the scheduler with its flags.
-pub async fn run(flags: Flags) -> Result<Running> {
+pub async fn run(flags: Flags) -> Result<ComponentHandle> {
     let (common, configuration) = settings::read(flags)?;
     component::run(common, |tools| Scheduling::new(tools, configuration)).await
 }
 
 /// The configuration of a scheduler inside of `up`.
 pub(crate) fn read_configuration(mut flags: Flags) -> Result<Configuration> {
-    // It needs no kubeconfig: its client is in this process.
+    // The scheduler needs no kubeconfig: its client is in this process.
     flags.common.kubeconfig = Some(Default::default());
     settings::read(flags).map(|(_, configuration)| configuration)
 }
 
-/// Writes the effective configuration if --write-config-to is set; whether it did.
+/// Writes the effective configuration if --write-config-to is set; returns whether it is.
 pub(crate) fn write_config(flags: &mut Flags) -> Result<bool> {
     let Some(path) = flags.write_config_to.take() else { return Ok(false) };
     let (_, configuration) = settings::read(std::mem::take(flags))?;
@@ -50,8 +50,8 @@ pub(crate) fn write_config(flags: &mut Flags) -> Result<bool> {
 }
 
 struct Scheduling {
-    tools: Tools,
-    /// As it is in effect.
+    tools: ComponentContext,
+    /// The effective configuration.
     shown: Tree,
     /// The names of its profiles.
     schedulers: String,
@@ -60,15 +60,15 @@ struct Scheduling {
 }
 
 enum State {
-    /// It follows nothing before it leads.
+    /// The scheduler watches nothing yet.
     Waits(Option<Box<Environment>>),
-    Runs(scheduler::Running),
+    Runs(scheduler::SchedulerHandle),
     Ended,
 }
 
 impl Scheduling {
-    fn new(tools: &Tools, configuration: Configuration) -> Result<Scheduling> {
-        let wire = ExtenderClients::new(&configuration.extenders).map_err(wrong)?;
+    fn new(tools: &ComponentContext, configuration: Configuration) -> Result<Scheduling> {
+        let wire = ExtenderClients::new(&configuration.extenders).map_err(|error| wrong(error.to_string()))?;
         let names: Vec<&str> = configuration.profiles.iter().map(|one| one.scheduler_name.as_str()).collect();
         let (shown, schedulers) = (configuration.effective(), names.join(","));
         let (metrics, is_delayed) = (scheduler::Metrics::default(), configuration.delay_cache_until_active);
@@ -84,7 +84,7 @@ impl Scheduling {
         };
         let state = match is_delayed {
             true => State::Waits(Some(Box::new(environment))),
-            false => State::Runs(scheduler::stand_by(environment).map_err(|error| wrong(error.to_string()))?),
+            false => State::Runs(scheduler::start_standby(environment).map_err(|error| wrong(error.to_string()))?),
         };
         Ok(Scheduling { tools: tools.clone(), shown, schedulers, metrics, state: Mutex::new(state) })
     }
@@ -93,7 +93,7 @@ impl Scheduling {
         self.state.lock()
     }
 
-    /// Nothing before it follows pods.
+    /// Empty before the scheduler watches pods.
     fn pod_resources(&self) -> String {
         match &*self.state() {
             State::Runs(running) => running.pod_resources(),
@@ -113,13 +113,13 @@ fn wrong(why: String) -> Error {
     Error::Flags(vec![why])
 }
 
-impl Work for Scheduling {
+impl ComponentWork for Scheduling {
     fn start(&self) -> Result<()> {
         let mut state = self.state();
         if let State::Waits(environment) = &mut *state
             && let Some(environment) = environment.take()
         {
-            *state = State::Runs(scheduler::stand_by(*environment).map_err(|error| wrong(error.to_string()))?);
+            *state = State::Runs(scheduler::start_standby(*environment).map_err(|error| wrong(error.to_string()))?);
         }
         if let State::Runs(running) = &*state {
             running.lead();
@@ -142,7 +142,7 @@ impl Work for Scheduling {
         }
     }
 
-    /// One that waits for its lease is well, and it is ready once it knows all that there is.
+    /// A scheduler that waits for its lease is healthy; it is ready once its caches are synced.
     fn checks(&self, probe: &str) -> Vec<(&'static str, bool)> {
         let (is_well, is_synced) = match &*self.state() {
             State::Waits(_) => (true, false),
@@ -164,7 +164,7 @@ impl Work for Scheduling {
         own + &self.tools.metrics.render()
     }
 
-    fn attributes(&self, question: &Question) -> Option<Tree> {
+    fn attributes(&self, question: &ComponentRequest) -> Option<Tree> {
         let info = asked(question)?;
         Some(tree! {
             "verb" => info.verb, "version" => "v1", "resource" => "pods",
@@ -172,7 +172,7 @@ impl Work for Scheduling {
         })
     }
 
-    fn show(&self, question: &Question) -> Option<Reply> {
+    fn show(&self, question: &ComponentRequest) -> Option<Reply> {
         if question.path == "/configz" {
             return Some(Reply::json(200, &tree! { "componentconfig" => self.shown.clone() }));
         }
@@ -184,13 +184,13 @@ impl Work for Scheduling {
         let Some(explainer) = self.explainer() else { return Some(gone()) };
         Some(match (&question.method, info.name.is_empty()) {
             (&Method::GET | &Method::HEAD, false) => match explainer.why(&info.namespace, &info.name) {
-                Some(told) => Reply::json(200, &told),
+                Some(explanation) => Reply::json(200, &explanation),
                 None => Reply::text(404, "the pod does not wait here, or was not tried yet\n"),
             },
             (&Method::POST, true) => match api::json::decode(&question.body) {
                 Err(error) => Reply::text(400, format!("{error}\n")),
                 Ok(pod) => match explainer.what_if(&pod) {
-                    Ok(told) => Reply::json(200, &told),
+                    Ok(explanation) => Reply::json(200, &explanation),
                     Err(why) => Reply::text(400, format!("{why}\n")),
                 },
             },
@@ -198,7 +198,7 @@ impl Work for Scheduling {
         })
     }
 
-    fn takes(&self, question: &Question) -> bool {
+    fn takes(&self, question: &ComponentRequest) -> bool {
         asked(question).is_some()
     }
 
@@ -212,7 +212,7 @@ impl Work for Scheduling {
 }
 
 /// A question about a pod.
-fn asked(question: &Question) -> Option<RequestInfo> {
+fn asked(question: &ComponentRequest) -> Option<RequestInfo> {
     if !question.path.starts_with(why::ROOT) {
         return None;
     }

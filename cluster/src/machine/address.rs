@@ -8,18 +8,18 @@ pub(crate) fn joined_at(address: SocketAddr) -> String {
     format!("https://{}", SocketAddr::new(ip, address.port()))
 }
 
-/// Where the clients of this machine reach a server that listens here.
+/// The address at which clients of this machine reach a server that listens here.
 pub(crate) fn reachable(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(v4) if v4.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
-        // A dual-stack socket: the older family is there too.
+        // A dual-stack socket also accepts IPv4.
         IpAddr::V6(v6) if v6.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
         other => other,
     }
 }
 
-/// Where others reach it: the address of the way out of this machine, where it listens on all or on
-/// the loopback alone. Connecting a datagram socket sends nothing.
+/// The address for other machines: if the server listens on all addresses or on the loopback address, the source
+/// address of the default route. Connecting a datagram socket sends nothing.
 pub(crate) fn advertised(listen: IpAddr) -> IpAddr {
     if !listen.is_unspecified() && !listen.is_loopback() {
         return listen;

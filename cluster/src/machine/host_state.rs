@@ -1,5 +1,5 @@
-//! What a node leaves on its machine outside of its data directory: mounts, the pod network, cgroups, and the state of
-//! the built-in runtime. It is written down in the data directory, so that `reset` finds it after a crash too.
+//! The state that a node leaves on its machine outside of its data directory: mounts, the pod network, cgroups, and the
+//! state of the built-in runtime. A record in the data directory lets `reset` find it after a crash too.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use api::{Tree, tree};
 use cgroup::Hierarchies;
+use network::cidr::IpNet;
 use network::cni::builtin::Names;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -34,6 +35,8 @@ pub(crate) struct HostState {
     pub proxy_table: Option<String>,
     /// The nftables table of network policies; None if they are not enforced.
     pub policy_table: Option<String>,
+    /// The ranges of the cluster's pods, if this node has routes to other nodes.
+    pub pod_ranges: Vec<IpNet>,
 }
 
 impl HostState {
@@ -49,6 +52,7 @@ impl HostState {
             "addresses" => self.addresses.iter().map(|ip| Tree::from(ip.to_string())).collect::<Vec<_>>(),
             "proxyTable" => self.proxy_table.clone().unwrap_or_default(),
             "policyTable" => self.policy_table.clone().unwrap_or_default(),
+            "podRanges" => self.pod_ranges.iter().map(|range| Tree::from(range.to_string())).collect::<Vec<_>>(),
         };
         write_private(&data_dir.join(FILE), &String::from_utf8_lossy(&api::json::encode(&object, None)))
     }
@@ -71,11 +75,12 @@ impl HostState {
             addresses: object.list("addresses").iter().filter_map(|ip| ip.as_str()?.parse().ok()).collect(),
             proxy_table: Some(object.str("proxyTable")).filter(|name| !name.is_empty()).map(str::to_string),
             policy_table: Some(object.str("policyTable")).filter(|name| !name.is_empty()).map(str::to_string),
+            pod_ranges: object.list("podRanges").iter().filter_map(|range| range.as_str()?.parse().ok()).collect(),
         }))
     }
 
-    /// Removes what no pod uses any more; the texts say what could not be removed. `state` is the directory of the
-    /// built-in runtime, whose processes have ended.
+    /// Removes the state that no pod uses any more, and returns what could not be removed. `state` is the directory of
+    /// the built-in runtime, whose processes have ended.
     pub(crate) fn remove(&self, state: Option<&Path>) -> Vec<String> {
         let mut problems = unmount_below(&self.root_dir);
         for address in &self.addresses {
@@ -90,6 +95,11 @@ impl HostState {
             problems.push(format!("failed to remove the rules of network policies: {error}"));
         }
         if let Some(names) = &self.pod_network
+            && let Err(error) = overlay::cleanup(&names.bridge, &self.pod_ranges)
+        {
+            problems.push(format!("failed to remove the routes to other nodes: {error}"));
+        }
+        if let Some(names) = &self.pod_network
             && let Err(error) = network::cni::builtin::remove(names)
         {
             problems.push(format!("failed to remove the pod network: {error}"));
@@ -101,13 +111,13 @@ impl HostState {
                 _ => Err(error),
             });
             problems.extend(removed.err().map(|error| format!("{}: {error}", state.display())));
-            // Other clusters may have theirs beside it.
+            // Other clusters may have their directories beside it.
             let _ = state.parent().map(fs::remove_dir);
         }
         problems
     }
 
-    /// Only groups that nothing is in: another node may be below the same root.
+    /// Removes only empty cgroups: another node may use the same root.
     fn remove_cgroups(&self) -> Option<String> {
         let hierarchies = Hierarchies::detect().ok()?;
         let root = self.cgroup_root.trim_end_matches('/');
@@ -194,6 +204,7 @@ mod tests {
             addresses: vec!["10.42.255.254".parse().expect("an address")],
             proxy_table: Some("tiphys-proxy".to_string()),
             policy_table: Some("tiphys-policy".to_string()),
+            pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
         };
         for runtime_endpoint in [None, Some("/run/containerd.sock".into())] {
             let host_state = HostState { runtime_endpoint, ..host_state.clone() };

@@ -1,4 +1,4 @@
-//! Identifies the cluster of a data directory by an ID that is generated once and moves with the directory. What runs
+//! Identifies the cluster of a data directory by an ID that is generated once and moves with the directory. State
 //! outside of the directory is found by this ID, regardless of the path.
 
 use std::fs;
@@ -34,7 +34,7 @@ pub(crate) fn cluster_id(data_dir: &Path, states: &Path) -> Result<String> {
     }
 }
 
-/// The id becomes part of paths: nothing but an id is taken.
+/// The ID becomes part of paths: any other text is rejected.
 fn checked(text: &str, path: &Path) -> Result<String> {
     let is_id = text.len() == DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     match is_id {

@@ -14,9 +14,9 @@ const DATA_FILE: &str = "lock";
 
 /// A file that this process alone has locked; its text names the process and its data directory.
 pub struct Lock {
-    /// Its end releases the lock.
+    /// Closing the file releases the lock.
     _file: File,
-    /// Removed at the end, where the file is not in a data directory.
+    /// The file to remove at the end, if it is not in a data directory.
     removed: Option<PathBuf>,
 }
 
@@ -81,7 +81,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Still locked: another process that has opened this file sees that it was removed, and creates a new one.
+        // The file is still locked: another process that has opened it notices that it was removed, and creates a new
+        // one.
         if let Some(path) = &self.removed {
             let _ = fs::remove_file(path);
             let _ = path.parent().map(fs::remove_dir);

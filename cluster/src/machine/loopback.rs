@@ -8,11 +8,11 @@ use rustix::io::Errno;
 
 const DEVICE: &str = "lo";
 
-/// An address while it is there.
+/// An address of the loopback device, which is removed on drop.
 pub(crate) struct LoopbackAddress(IpAddr);
 
 impl LoopbackAddress {
-    /// Adds an address; one that a killed process has left is taken over.
+    /// Adds an address; the address of a killed process is taken over.
     pub(crate) fn add(address: IpAddr) -> Result<LoopbackAddress, Error> {
         let mut rtnl = Rtnl::open()?;
         if let Some(device) = rtnl.link(DEVICE)? {
@@ -31,7 +31,7 @@ impl Drop for LoopbackAddress {
     }
 }
 
-/// Removes an address; one that is not there is fine.
+/// Removes an address; a missing address is no error.
 pub(crate) fn remove(address: IpAddr) -> Result<(), Error> {
     let mut rtnl = Rtnl::open()?;
     let Some(device) = rtnl.link(DEVICE)? else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! What a cluster has on its machine: an identity, a network, locks, and the host state that its node leaves outside of
-//! the data directory. Nothing here knows the API.
+//! The state of a cluster on its machine: an identity, a network, locks, and the host state that its node leaves
+//! outside of the data directory. This module does not depend on the API.
 
 pub(crate) mod address;
 pub(crate) mod files;

@@ -40,8 +40,8 @@ pub(crate) struct Requested {
 }
 
 impl Requested {
-    /// Checks the flags: one network of each family, with room for a node's pods or for the first services, and none that
-    /// both flags name.
+    /// Checks the flags: one network of each family, large enough for a node's pods or for the first services, and no
+    /// network in both flags.
     fn check(&self) -> Result<()> {
         // The range of a node is a /24 or a /64; the address of the DNS is the tenth.
         let pods = check_flag("--cluster-cidr", &self.pod_cidrs, (24, 64));
@@ -54,7 +54,7 @@ impl Requested {
     }
 }
 
-/// What is wrong with a flag; `longest` are the longest prefixes of IPv4 and IPv6.
+/// The error of a flag; `longest` are the longest prefixes of IPv4 and IPv6.
 fn check_flag(flag: &str, cidrs: &[IpNet], longest: (u8, u8)) -> Option<String> {
     let longest = |cidr: &IpNet| if cidr.is_ipv4() { longest.0 } else { longest.1 };
     if let Some(cidr) = cidrs.iter().find(|cidr| **cidr != cidr.network()) {
@@ -88,7 +88,7 @@ impl Claim {
 
 impl ClusterNetwork {
     /// The network of a cluster that is alone on its machine.
-    pub fn usual() -> ClusterNetwork {
+    pub fn default_names() -> ClusterNetwork {
         let first = |candidates: fn() -> Candidates| candidates().next().into_iter().collect();
         ClusterNetwork { index: 0, pod_cidrs: first(pod_candidates), service_cidrs: first(service_candidates) }
     }
@@ -169,14 +169,14 @@ pub(crate) fn open(data_dir: &Path, requested: &Requested) -> Result<ClusterNetw
     requested.check()?;
     let network = match ClusterNetwork::read(data_dir)? {
         Some(kept) => check_kept(kept, requested)?,
-        None => with_requested(ClusterNetwork::usual(), requested),
+        None => with_requested(ClusterNetwork::default_names(), requested),
     };
     network.write(data_dir)?;
     Ok(network)
 }
 
-/// The network of a cluster with pods on this machine, for this process alone. `states` is where the machine keeps what
-/// a reboot ends.
+/// The network of a cluster with pods on this machine, for this process alone. `states` is the machine's directory for
+/// state that does not survive a reboot.
 pub(crate) fn claim(data_dir: &Path, states: &Path, requested: &Requested) -> Result<Claim> {
     requested.check()?;
     fs::create_dir_all(states).map_err(Error::file(states))?;
@@ -189,7 +189,7 @@ pub(crate) fn claim(data_dir: &Path, states: &Path, requested: &Requested) -> Re
     let network = match ClusterNetwork::read(data_dir)? {
         Some(kept) => check_claims(check_kept(kept, requested)?, &others)?,
         // A cluster of an earlier version.
-        None if data_dir.join("store").exists() => check_claims(ClusterNetwork::usual(), &others)?,
+        None if data_dir.join("store").exists() => check_claims(ClusterNetwork::default_names(), &others)?,
         None => choose(requested, &others, &routes)?,
     };
     network.write(data_dir)?;
@@ -214,7 +214,7 @@ pub(crate) fn claim_names(data_dir: &Path, states: &Path) -> Result<Claim> {
 /// Whether another cluster of this machine has a network by now.
 pub(crate) fn is_claimed_by_other(data_dir: &Path, states: &Path, names: &Names) -> bool {
     let others = other_claims(data_dir, states).unwrap_or_default();
-    others.iter().any(|other| other.network.names() == *names)
+    others.iter().any(|other| other.network.names().bridge == names.bridge)
 }
 
 /// Ends the claim that a killed process of this data directory has left, after its pods were removed.
@@ -267,7 +267,7 @@ fn has_pods(network: &ClusterNetwork) -> bool {
 }
 
 /// The destinations of the machine's routes, without the default route.
-fn routes() -> std::result::Result<Vec<(IpNet, String)>, NetlinkError> {
+pub(crate) fn routes() -> std::result::Result<Vec<(IpNet, String)>, NetlinkError> {
     let mut rtnl = Rtnl::open()?;
     let mut routes = Vec::new();
     for link in rtnl.links()? {
@@ -277,7 +277,7 @@ fn routes() -> std::result::Result<Vec<(IpNet, String)>, NetlinkError> {
     Ok(routes)
 }
 
-/// The routes that a range of the cluster overlaps. Those of its own devices are none.
+/// The routes that a range of the cluster overlaps, without those of its own devices.
 fn collisions(network: &ClusterNetwork, routes: &[(IpNet, String)]) -> Vec<String> {
     let bridge = network.names().bridge;
     let foreign = || routes.iter().filter(|(_, device)| *device != bridge && device != "lo");
@@ -302,7 +302,7 @@ fn with_requested(network: ClusterNetwork, requested: &Requested) -> ClusterNetw
 fn check_kept(kept: ClusterNetwork, requested: &Requested) -> Result<ClusterNetwork> {
     // A machine that had joined another cluster has no ranges.
     let kept = match kept.pod_cidrs.is_empty() {
-        true => ClusterNetwork { index: kept.index, ..with_requested(ClusterNetwork::usual(), requested) },
+        true => ClusterNetwork { index: kept.index, ..with_requested(ClusterNetwork::default_names(), requested) },
         false => kept,
     };
     for (flag, requested, kept) in [
@@ -357,8 +357,8 @@ fn candidates(parts: &[(u8, std::ops::RangeInclusive<u8>)]) -> Candidates {
     Box::new(networks.filter_map(|(first, second)| IpNet::new(IpAddr::from([first, second, 0, 0]), 16)))
 }
 
-/// The first ranges that neither another cluster nor a route of the machine has. Requested ranges may overlap routes,
-/// of which the user knows.
+/// The first ranges that neither another cluster nor a route of the machine has. Requested ranges may overlap routes:
+/// the user chose them.
 fn choose(requested: &Requested, others: &[OtherClaim], routes: &[(IpNet, String)]) -> Result<ClusterNetwork> {
     let mut taken: Vec<IpNet> = others.iter().flat_map(|other| other.network.ranges().copied()).collect();
     taken.extend(routes.iter().map(|(to, _)| *to));
@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn keeps_ranges() {
-        let kept = || ClusterNetwork { index: 1, ..ClusterNetwork::usual() };
+        let kept = || ClusterNetwork { index: 1, ..ClusterNetwork::default_names() };
         let requested = |pods: &str| Requested { pod_cidrs: cidrs(pods), service_cidrs: Vec::new() };
         assert_eq!(show(check_kept(kept(), &requested(""))), "1 10.42.0.0/16 10.96.0.0/16");
         assert_eq!(show(check_kept(kept(), &requested("10.42.0.0/16"))), "1 10.42.0.0/16 10.96.0.0/16");
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn names_are_unique() {
-        let network = |index| ClusterNetwork { index, ..ClusterNetwork::usual() };
+        let network = |index| ClusterNetwork { index, ..ClusterNetwork::default_names() };
         assert_eq!(network(0).names(), Names::default());
         let names = network(3).names();
         assert_eq!((names.bridge.as_str(), names.table.as_str()), ("tiphys3", "tiphys-cni3"));

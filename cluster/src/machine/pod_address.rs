@@ -1,5 +1,5 @@
-//! The address at which pods of this machine reach an API server that otherwise listens on the loopback alone. It is
-//! an address of the loopback device that no network knows; a connection that comes by a network is not taken.
+//! The address at which pods of this machine reach an API server that otherwise listens on the loopback address only.
+//! It is an address of the loopback device that no network routes to; connections from a network are rejected.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use crate::error::{Error, Result};
 use crate::machine::loopback::LoopbackAddress;
 
-/// Reserved for documentation: it is reached by the way out, if there is one.
+/// Reserved for documentation: the default route leads there, if there is one.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 /// Adds the address and listens there, as long as the first result exists.
@@ -27,12 +27,12 @@ pub(crate) fn accepts(for_pods: IpAddr, local: IpAddr, peer: IpAddr) -> bool {
     local != for_pods || is_on_machine(peer).unwrap_or(false)
 }
 
-/// Whether packets to an address stay on the machine: they leave neither by a device of the hardware nor by the one
-/// that leads to other networks.
+/// Whether packets to an address stay on the machine: they leave neither by a hardware device nor by the device of the
+/// default route.
 fn is_on_machine(peer: IpAddr) -> std::result::Result<bool, NetlinkError> {
     let mut rtnl = Rtnl::open()?;
     let Some(device) = rtnl.device_to(peer)? else { return Ok(false) };
-    // Without a way out there is no route either.
+    // Without a default route, the lookup fails.
     let way_out = rtnl.device_to(ELSEWHERE).ok().flatten();
     let Some(link) = rtnl.link_at(device)? else { return Ok(false) };
     let is_hardware = Path::new("/sys/class/net").join(&link.name).join("device").exists();

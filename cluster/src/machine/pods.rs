@@ -19,12 +19,12 @@ pub(crate) enum PodsError {
 pub(crate) async fn list(runtime: &Runtime) -> Result<Vec<(String, String)>, PodsError> {
     let listed = runtime.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await;
     let listed = listed.map_err(PodsError::List)?;
-    // Others may use the runtime too.
+    // Other clients may use the runtime too.
     let of_kubelet = |sandbox: cri::PodSandbox| Some((sandbox.id, sandbox.labels.get(keys::POD_UID)?.clone()));
     Ok(listed.items.into_iter().filter_map(of_kubelet).collect())
 }
 
-/// Ends the pods with these uids at once, and removes what the runtime has of them.
+/// Stops the pods with these UIDs at once, and removes their state in the runtime.
 pub(crate) async fn remove(runtime: &Runtime, uids: &BTreeSet<String>) -> Result<(), PodsError> {
     for (sandbox, _) in list(runtime).await?.into_iter().filter(|(_, uid)| uids.contains(uid)) {
         let removed = async {

@@ -14,14 +14,14 @@ use super::request::{self, CertificateRequest, StoredCertificate};
 use crate::component::remote::Remote;
 use crate::error::{Error, Result};
 use crate::machine::files::write_private;
-use crate::pki::Pair;
+use crate::pki::CertificateAndKey;
 
 const BASE: &str = "kubelet-client";
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(7);
 /// After a failure.
 const RETRY: Duration = Duration::from_secs(60);
-/// Timers stand still while a machine sleeps, so that a long wait is cut into hours.
+/// Timers stand still while a machine sleeps: a long wait is split into hours.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Ensures a valid kubeconfig. If there is none, a certificate is requested as the bootstrap kubeconfig's user. Waits
@@ -60,7 +60,7 @@ fn checked(file: &Path) -> std::result::Result<(), KubeconfigError> {
 }
 
 /// Rejected credentials are an error; other failures are retried.
-async fn first(client: &Client, wanted: &CertificateRequest) -> Result<Pair> {
+async fn first(client: &Client, wanted: &CertificateRequest) -> Result<CertificateAndKey> {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         match client.get_path("/version", "").await {
@@ -104,7 +104,7 @@ fn config(bootstrap: &Tree, current: &str) -> Tree {
 
 /// The certificate to request now, since addresses may have changed. None while they are unknown.
 type Desired = Box<dyn Fn() -> Option<CertificateRequest> + Send + Sync>;
-type Take = Box<dyn Fn(&Pair) -> Result<()> + Send + Sync>;
+type StoreCertificate = Box<dyn Fn(&CertificateAndKey) -> Result<()> + Send + Sync>;
 
 /// A certificate that is renewed before it expires.
 pub struct CertificateRotation {
@@ -115,8 +115,8 @@ pub struct CertificateRotation {
     pub wanted: Desired,
     /// The node object, whose changes may change the requested names and addresses.
     pub node: Option<watch::Receiver<Option<Arc<Tree>>>>,
-    /// Takes up a new one, and the old one at the start.
-    pub take: Take,
+    /// Applies a new certificate, and the existing one at the start.
+    pub take: StoreCertificate,
 }
 
 impl CertificateRotation {
@@ -166,8 +166,8 @@ impl CertificateRotation {
     }
 
     async fn renew(&self, wanted: &CertificateRequest) {
-        let asked = request::request_certificate(&self.client, wanted).await;
-        let kept = asked.and_then(|pair| request::store_certificate(&self.dir, self.base, &pair, SystemTime::now()));
+        let issued = request::request_certificate(&self.client, wanted).await;
+        let kept = issued.and_then(|pair| request::store_certificate(&self.dir, self.base, &pair, SystemTime::now()));
         if let Err(error) = kept {
             tracing::warn!(error = error.describe(), base = self.base, "failed to renew certificate, retrying");
             tokio::time::sleep(RETRY).await;
@@ -246,10 +246,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let kept = kept(dir.path());
         let (send, mut taken) = tokio::sync::mpsc::unbounded_channel();
-        let tls = http_client::tls::config(&http_client::Trust::Anybody, None, &[]).expect("TLS");
+        let tls = http_client::tls::config(&http_client::Trust::InsecureSkipVerify, None, &[]).expect("TLS");
         let unreachable_api = client::https::Https::new("127.0.0.1", 1, None, Arc::new(tls)).expect("a client");
         let rotated = CertificateRotation {
-            // It does not match the stored certificate and is due immediately.
+            // The request does not match the stored certificate and is due immediately.
             wanted: Box::new(|| {
                 Some(CertificateRequest { names: vec!["other".to_string()], ..CertificateRequest::client("n") })
             }),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kubelet::runtime::Runtime;
-use network::cni::builtin::Names;
+use network::cni::builtin::{ClusterPods, Names};
 use runtime::images::Images;
 use runtime::service::{NetworkOptions, Service};
 
@@ -25,6 +25,8 @@ pub struct BuiltinRuntime {
     pub cgroup_root: String,
     /// The names of the built-in pod network.
     pub names: Names,
+    /// The pods of other nodes, for the built-in pod network.
+    pub cluster: ClusterPods,
 }
 
 impl RuntimeChoice {
@@ -41,13 +43,14 @@ fn has_network_configuration(dir: &Path) -> bool {
     std::fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| is_configuration(entry.path()))
 }
 
-/// Where what runs is found again after a restart: a directory for each cluster. A reboot ends all of it.
+/// The state of running pods, with a directory for each cluster. It survives a restart of the runtime, but not a
+/// reboot.
 pub(crate) const STATES: &str = "/run/tiphys";
 const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 const CNI_EXTENSIONS: [&str; 3] = ["conf", "conflist", "json"];
 
 impl BuiltinRuntime {
-    /// What it keeps is in the data directory, what runs is found again by the id of the cluster.
+    /// Persistent data is in the data directory; the state of running pods is found by the ID of the cluster.
     fn options(&self) -> Result<runtime::service::Options> {
         let data_dir = identity::open_data_dir(&self.data_dir)?;
         let id = identity::cluster_id(&data_dir, Path::new(STATES))?;
@@ -62,6 +65,7 @@ impl BuiltinRuntime {
                 cache_dir: data_dir.join("cni"),
                 builtin: true,
                 names: self.names.clone(),
+                cluster: self.cluster.clone(),
             },
             streaming_address: SocketAddr::from(([127, 0, 0, 1], 0)),
         })
@@ -71,7 +75,7 @@ impl BuiltinRuntime {
 /// A runtime that is connected.
 pub(crate) struct OpenRuntime {
     pub runtime: Runtime,
-    /// The built-in one, and where it keeps what runs.
+    /// The built-in runtime, and its state directory.
     pub builtin: Option<(Arc<Service>, PathBuf)>,
 }
 
@@ -85,7 +89,7 @@ impl OpenRuntime {
         pods::remove(&self.runtime, &left).await
     }
 
-    /// Ends the processes of the built-in runtime; the directory of its state, which nothing uses any more.
+    /// Stops the processes of the built-in runtime. Returns its state directory, which no process uses any more.
     pub(crate) fn close(self) -> Option<PathBuf> {
         let (service, state) = self.builtin?;
         service.end_zygote();

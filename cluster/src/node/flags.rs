@@ -1,11 +1,11 @@
-//! The flags of `kubelet`: one table. Those that the file has too are laid over it; a flag is honoured, or refused
-//! by its name.
+//! The flags of `kubelet`: one table. Flags override the same fields of the file; a flag is honoured, or rejected by
+//! its name.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kubelet::config::{ContainerGc, Form, Overlay};
+use kubelet::config::{ContainerGc, FlagType, Overlay};
 use kubelet::node::register::FOLLOWED;
 
 use crate::component::flags::text;
@@ -13,13 +13,13 @@ use crate::error::Result;
 use crate::flags::values::unknown;
 use crate::flags::{Flag, flag, unfinished};
 
-/// What the flags say.
+/// The parsed flags.
 #[derive(Default)]
 pub struct Flags {
     pub kubeconfig: Option<PathBuf>,
     /// For requesting the first certificate.
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// A KubeletConfiguration, and a directory of more that are laid over it.
+    /// A KubeletConfiguration, and a directory of drop-in files that override it.
     pub config: Option<PathBuf>,
     pub config_dir: Option<PathBuf>,
     pub cert_dir: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub struct Flags {
     pub container_gc: ContainerGc,
     pub credential_provider_config: Option<PathBuf>,
     pub credential_provider_bin_dir: Option<PathBuf>,
-    /// What counts before the file.
+    /// Settings that override the file.
     pub overlay: Overlay,
 }
 
@@ -42,12 +42,12 @@ pub struct Flags {
 macro_rules! setting {
     ($name:literal, Bool, $path:literal) => {
         $crate::flags::switch($name, concat!("`", $path, "` of the configuration"), |flags: &mut Flags, value| {
-            Ok(flags.overlay.set($path, Form::Bool, value)?)
+            Ok(flags.overlay.set($path, FlagType::Bool, value)?)
         })
     };
     ($name:literal, $form:ident, $path:literal) => {
         flag($name, concat!("`", $path, "` of the configuration"), |flags: &mut Flags, value| {
-            Ok(flags.overlay.set($path, Form::$form, value)?)
+            Ok(flags.overlay.set($path, FlagType::$form, value)?)
         })
     };
 }
@@ -95,7 +95,7 @@ static FLAGS: &[Flag<Flags>] = &[
     flag(
         "container-runtime-endpoint",
         "the socket of a CRI runtime [the built-in runtime]",
-        |flags: &mut Flags, value| Ok(flags.overlay.set("containerRuntimeEndpoint", Form::Text, value)?),
+        |flags: &mut Flags, value| Ok(flags.overlay.set("containerRuntimeEndpoint", FlagType::Text, value)?),
     ),
     setting!("contention-profiling", Bool, "enableContentionProfiling"),
     setting!("cpu-cfs-quota", Bool, "cpuCFSQuota"),
@@ -276,7 +276,7 @@ pub enum NodeFlagError {
     ReservedLabel(String),
 }
 
-/// None where it is negative.
+/// None if the number is negative.
 fn number_or_any(value: &str) -> std::result::Result<Option<usize>, NodeFlagError> {
     let number: i64 = value.parse().map_err(|_| NodeFlagError::Integer(value.to_string()))?;
     Ok(usize::try_from(number).ok())
@@ -294,7 +294,7 @@ pub fn addresses(value: &str) -> std::result::Result<Vec<IpAddr>, NodeFlagError>
     }
 }
 
-/// Labels that a node may give itself; the rest of the reserved ones are for administrators.
+/// Labels that a node may set on itself; other reserved labels are for administrators.
 pub fn labels(value: &str) -> std::result::Result<Vec<(String, String)>, NodeFlagError> {
     let mut labels = Vec::new();
     for entry in value.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -311,7 +311,7 @@ pub fn labels(value: &str) -> std::result::Result<Vec<(String, String)>, NodeFla
     Ok(labels)
 }
 
-/// What the admission plugin NodeRestriction does not let a node say of itself.
+/// Whether the admission plugin NodeRestriction forbids a node to set this label on itself.
 fn is_reserved(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let below = |parent: &str| domain == parent || domain.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'));
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use crate::flags::testing;
 
-    /// What kubeadm's unit and its environment file put on a kubelet, with what older ones added.
+    /// The flags of kubeadm's unit and its environment file, including those of older releases.
     const KUBEADM: &[&str] = &[
         "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf",
         "--kubeconfig=/etc/kubernetes/kubelet.conf",
@@ -360,11 +360,11 @@ mod tests {
         assert_eq!(flags.hostname_override, "n1");
         assert_eq!((flags.node_ips.len(), flags.node_labels.len()), (2, 2));
         assert_eq!(flags.pod_infra_image.as_deref(), Some("registry.example/pause:3.10"));
-        let said = &flags.overlay.0;
-        assert_eq!(said.str("cgroupDriver"), "systemd");
-        assert_eq!(said.str("containerRuntimeEndpoint"), "unix:///run/containerd/containerd.sock");
-        assert_eq!(said.list("registerWithTaints")[0].str("effect"), "NoSchedule");
-        assert_eq!(said.int("logging.verbosity"), Some(2));
+        let fields = &flags.overlay.0;
+        assert_eq!(fields.str("cgroupDriver"), "systemd");
+        assert_eq!(fields.str("containerRuntimeEndpoint"), "unix:///run/containerd/containerd.sock");
+        assert_eq!(fields.list("registerWithTaints")[0].str("effect"), "NoSchedule");
+        assert_eq!(fields.int("logging.verbosity"), Some(2));
     }
 
     #[test]
@@ -372,14 +372,14 @@ mod tests {
         let cases = [
             ("--no-such-flag=1", "unknown flag: --no-such-flag"),
             ("--network-plugin=cni", "unknown flag: --network-plugin"),
-            ("--container-runtime=docker", "--container-runtime cannot be honoured"),
-            ("--node-ip=10.0.0.1,10.0.0.2", "--node-ip cannot be honoured"),
+            ("--container-runtime=docker", "invalid flag --container-runtime"),
+            ("--node-ip=10.0.0.1,10.0.0.2", "invalid flag --node-ip"),
             ("--node-labels=node-role.kubernetes.io/worker=", "unknown 'kubernetes.io' or 'k8s.io' label"),
-            ("--node-labels=a b=c", "--node-labels cannot be honoured"),
+            ("--node-labels=a b=c", "invalid flag --node-labels"),
             ("--register-with-taints=a", "invalid taint spec: a"),
-            ("--max-pods=x", "--max-pods cannot be honoured: \"x\" is no integer"),
+            ("--max-pods=x", "invalid flag --max-pods: \"x\" is not an integer"),
             ("--cloud-provider=aws", "unknown cloud provider \"aws\""),
-            ("--lock-file=/x", "--lock-file cannot be honoured: lock files are not supported"),
+            ("--lock-file=/x", "invalid flag --lock-file: lock files are not supported"),
         ];
         testing::check_refused(parse, &cases);
     }

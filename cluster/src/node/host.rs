@@ -1,4 +1,4 @@
-//! What the kubelet requires of its machine, and what it sets for its own process.
+//! The kubelet's requirements of its machine, and the settings of its own process.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ const KERNEL: [(&str, &str); 6] = [
     ("vm/panic_on_oom", "0"),
 ];
 
-/// Refuses a machine on which pods would not get what they are promised.
+/// Rejects a machine that does not meet the configured requirements.
 pub fn check(config: &Config, root: &Path) -> Result<()> {
     let mut errors = Vec::new();
     if config.swap.fail_on && kubelet::node::machine::swaps(root) {
@@ -33,7 +33,7 @@ pub fn check(config: &Config, root: &Path) -> Result<()> {
     if errors.is_empty() { Ok(()) } else { Err(Error::Flags(errors)) }
 }
 
-/// A setting that a kernel does not have is as good as any.
+/// A setting that the kernel does not have is accepted.
 fn differs(root: &Path, name: &str, want: &str) -> Option<String> {
     let found = std::fs::read_to_string(root.join("proc/sys").join(name)).ok()?;
     let found = found.trim();
@@ -47,7 +47,7 @@ fn differs(root: &Path, name: &str, want: &str) -> Option<String> {
     })
 }
 
-/// Sets what the kubelet's process needs; failures are logged.
+/// Applies the settings of the kubelet's process; failures are logged.
 pub fn prepare(config: &Config) {
     set_oom_score(config);
     raise_open_files(config);

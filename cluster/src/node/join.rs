@@ -1,12 +1,12 @@
 //! `tiphys agent`: joins a machine to a cluster with only a token and the hash of the cluster CA's public key. The CA
 //! certificate is read from the API server without verification and trusted only if its key has that hash, like kubeadm
-//! does; then the token gets the machine its own certificate for later starts.
+//! does; then the machine gets its own certificate with the token, for later starts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::proxy::config::Configuration;
+use ::proxy::config::{Configuration, Mode};
 use api::{Tree, base64, list, tree};
 use client::https::Https;
 use client::{Client, Resource};
@@ -21,6 +21,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::container_runtime::{BuiltinRuntime, RuntimeChoice};
 use super::flags::{self, Flags};
 use super::options::{self, Options};
+use super::pod_network::PodNetwork;
 use super::services::{self, Component, Dns};
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
@@ -34,6 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(7);
 /// So long a signature is waited for, as kubeadm does.
 const LONGEST_UNSIGNED: Duration = Duration::from_secs(300);
 
+/// The arguments of `tiphys agent`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The API server: https://HOST:PORT
@@ -42,6 +44,9 @@ pub struct Arguments {
     /// The token to join with; not needed again once the machine has joined
     #[arg(long, default_value = "")]
     token: String,
+    /// A file with the token, which other users of the machine cannot read as they can read arguments
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
     /// The hash of the cluster CA's public key: `sha256:` and hexadecimal digits
     #[arg(long, value_name = "HASH", default_value = "")]
     discovery_token_ca_cert_hash: String,
@@ -67,9 +72,15 @@ pub struct Arguments {
     /// half of its grace period
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     drain_by_proxies: bool,
+    /// Stop the pods when this command stops; otherwise they keep running, and the next start takes them over
+    #[arg(long)]
+    pub stop_pods: bool,
     /// Do not run a part of the node; can be repeated
     #[arg(long, value_enum, value_delimiter = ',')]
     disable: Vec<Component>,
+    /// How Services are forwarded: nftables, iptables or userspace [default: the first that the kernel supports]
+    #[arg(long, value_name = "MODE", value_parser = services::parse_proxy_mode)]
+    proxy_mode: Option<Mode>,
     /// A file with a KubeletConfiguration
     #[arg(long)]
     config: Option<PathBuf>,
@@ -89,11 +100,15 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     let dir = identity::open_data_dir(&arguments.data_dir)?;
     let (kubeconfig, bootstrap) = (dir.join("kubelet.conf"), dir.join("bootstrap-kubelet.conf"));
     let ca = dir.join("pki/ca.crt");
-    if !arguments.token.is_empty() {
-        let pem = discover(&arguments.server, &arguments.token, &arguments.discovery_token_ca_cert_hash).await?;
+    let token = match &arguments.token_file {
+        Some(file) => std::fs::read_to_string(file).map_err(Error::file(file))?.trim().to_string(),
+        None => arguments.token.clone(),
+    };
+    if !token.is_empty() {
+        let pem = discover(&arguments.server, &token, &arguments.discovery_token_ca_cert_hash).await?;
         std::fs::create_dir_all(dir.join("pki")).map_err(Error::file(&dir))?;
         write_private(&ca, &pem)?;
-        let text = api::yaml::encode(&bootstrap_config(&arguments.server, &pem, &arguments.token));
+        let text = api::yaml::encode(&bootstrap_config(&arguments.server, &pem, &token));
         write_private(&bootstrap, &String::from_utf8_lossy(&text))?;
     } else if !kubeconfig.exists() {
         return Err(Error::Flags(vec!["--token: this machine has not joined yet; a token is required".to_string()]));
@@ -110,19 +125,36 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
         Some(socket) => RuntimeChoice::Socket(socket),
         None => {
             let cgroup_root = settings.config.cgroup_root.clone();
-            RuntimeChoice::Builtin(BuiltinRuntime { data_dir: dir, cgroup_root, names: Names::default() })
+            RuntimeChoice::Builtin(BuiltinRuntime {
+                data_dir: dir,
+                cgroup_root,
+                names: Names::default(),
+                cluster: Default::default(),
+            })
         }
     };
     let is_on = |component: Component| !arguments.disable.contains(&component);
     let services = services::Options {
         dns: if is_on(Component::Dns) { Dns::OfCluster } else { Dns::Disabled },
-        proxy: is_on(Component::KubeProxy).then(Configuration::default),
+        proxy: is_on(Component::KubeProxy)
+            .then(|| Configuration { mode: arguments.proxy_mode, ..Configuration::default() }),
         // Named by the claimed network.
         policy_table: is_on(Component::NetworkPolicy).then(String::new),
+        pod_network: if is_on(Component::Network) { PodNetwork::OfCluster } else { PodNetwork::Disabled },
     };
-    tracing::warn!("no routes between the pod CIDRs of nodes yet: pods of this node cannot reach pods of other nodes");
     let Settings { config, shown } = settings;
-    Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false, claim: None, services }))
+    Ok((
+        flags,
+        Options {
+            config,
+            shown: Some(shown),
+            configuration: Default::default(),
+            runtime,
+            is_shared: false,
+            claim: None,
+            services,
+        },
+    ))
 }
 
 /// Rewords an error for users of `tiphys agent`, who have no bootstrap kubeconfig.
@@ -212,7 +244,7 @@ fn unverified_client(server: &str) -> Result<Client> {
     if !url.tls || !matches!(url.path.as_str(), "" | "/") {
         return Err(wrong(&"it must be https://HOST:PORT"));
     }
-    let tls = Arc::new(http_client::tls::config(&http_client::Trust::Anybody, None, &[])?);
+    let tls = Arc::new(http_client::tls::config(&http_client::Trust::InsecureSkipVerify, None, &[])?);
     let https = Https::new(&url.host, url.port, None, tls).map_err(|why| wrong(&why))?;
     Ok(Client::new(Arc::new(https), super::NAME))
 }
@@ -244,7 +276,7 @@ fn trusted(info: &Tree, token: &str, wanted: &str) -> Result<Option<String>> {
     )))
 }
 
-/// Each certificate of a bundle with the hash of its key; None where one cannot be read, or there is none.
+/// Each certificate of a bundle with the hash of its key; None if one cannot be read, or if the bundle is empty.
 fn keyed(pem: &str) -> Option<Vec<(String, CertificateDer<'static>)>> {
     let with_hash = |certificate: CertificateDer<'static>| {
         let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
@@ -405,14 +437,14 @@ mod tests {
         let check = |own: &str, public: &str, want: std::result::Result<&str, &str>| {
             std::fs::write(&file, api::yaml::encode(&bootstrap_config(own, &ca, "x"))).expect("a file");
             let text = String::from_utf8(api::yaml::encode(&bootstrap_config(public, &ca, ""))).expect("text");
-            let said = command(&file, &tree! { "data" => tree! { "kubeconfig" => text } }, "t");
-            match (said.map_err(|error| error.describe()), want) {
-                (Ok(said), Ok(server)) => assert_eq!(
-                    said,
+            let printed = command(&file, &tree! { "data" => tree! { "kubeconfig" => text } }, "t");
+            match (printed.map_err(|error| error.describe()), want) {
+                (Ok(printed), Ok(server)) => assert_eq!(
+                    printed,
                     format!("tiphys agent --server {server} --token t --discovery-token-ca-cert-hash {hash}\n")
                 ),
                 (Err(why), Err(want)) => assert!(why.contains(want), "{why}"),
-                (said, want) => panic!("{said:?} is not {want:?}"),
+                (printed, want) => panic!("{printed:?} is not {want:?}"),
             }
         };
         check("https://a:1", "https://10.0.0.1:6443", Ok("https://a:1"));

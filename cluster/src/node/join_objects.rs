@@ -1,5 +1,5 @@
-//! Objects that let machines join, with kubeadm's names: who may request certificates, whose requests are approved, and
-//! the public cluster-info.
+//! Objects that let machines join, with kubeadm's names: permissions to request certificates, the approval of the
+//! requests, and the public cluster-info.
 
 use api::{Tree, base64, list, tree};
 use client::Resource;

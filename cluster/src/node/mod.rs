@@ -1,4 +1,4 @@
-//! The kubelet of this machine: inside of `up`, as `kubelet` with upstream's flags and configuration, and as `agent` on
+//! The kubelet of this machine: inside of `up`, as `kubelet` with upstream's flags and configuration, and as `pod_reporter` on
 //! a machine that joins with a token; also the tokens.
 
 pub mod bootstrap;
@@ -8,6 +8,7 @@ pub mod host;
 pub mod join;
 pub mod join_objects;
 pub mod options;
+pub mod pod_network;
 pub mod ports;
 pub mod request;
 pub mod services;
@@ -22,10 +23,11 @@ use std::sync::Arc;
 use ::network::cni::builtin::Names;
 use client::{Client, Random};
 use kubelet::config::Settings;
+use kubelet::pod::stop::StopObserver;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::component::follow::Follow;
+use crate::component::follow::FileFollower;
 use crate::component::remote::Remote;
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
@@ -37,17 +39,17 @@ use options::Options;
 
 /// The name of the component.
 pub const NAME: &str = "kubelet";
-/// Where the built-in runtime of `kubelet` keeps images and containers.
+/// The directory in which the built-in runtime of `kubelet` keeps images and containers.
 const DATA_DIR: &str = "/var/lib/tiphys";
 
 /// A running kubelet process.
-pub struct Running {
-    kubelet: start::Running,
+pub struct KubeletProcess {
+    kubelet: start::KubeletHandle,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Running {
+impl KubeletProcess {
     /// Stops the pods because the machine shuts down; `stop` stops the kubelet.
     pub(crate) async fn shut_down(&self) {
         self.kubelet.shut_down().await;
@@ -61,6 +63,21 @@ impl Running {
                 false => self.kubelet.stay_up(),
             }
         }
+    }
+
+    /// Stops the kubelet and its pods; returns what could not be removed.
+    pub(crate) async fn stop_with_pods(self) -> Vec<String> {
+        let report = StopObserver {
+            started: &|count| tracing::info!(count, "stopping pods"),
+            stopped: &|stopped| match stopped.result {
+                Ok(()) => tracing::info!(pod = stopped.pod, "stopped pod"),
+                Err(error) => tracing::warn!(pod = stopped.pod, %error, "failed to stop pod"),
+            },
+        };
+        let left = self.kubelet.stop_with_pods(&report).await;
+        self.stop.send_replace(true);
+        self.tasks.iter().for_each(JoinHandle::abort);
+        left
     }
 
     /// Stops the kubelet; its pods keep running.
@@ -82,12 +99,14 @@ pub fn read(flags: &Flags) -> Result<(Options, Format, Level)> {
             data_dir: DATA_DIR.into(),
             cgroup_root: config.cgroup_root.clone(),
             names: Names::default(),
+            cluster: Default::default(),
         }),
     };
     Ok((
         Options {
             config,
             shown: Some(shown),
+            configuration: Default::default(),
             runtime,
             is_shared: false,
             claim: None,
@@ -111,7 +130,7 @@ fn claim_names(mut options: Options) -> Result<Options> {
 }
 
 /// Runs the kubelet. Its client certificate comes first, since every request needs it.
-pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
+pub async fn run(flags: &Flags, options: Options) -> Result<KubeletProcess> {
     let config = &options.config;
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Flags(vec!["running pods needs root".to_string()]));
@@ -124,7 +143,7 @@ pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
     let (node, rotates) = (config.node_name.clone(), config.certificates.rotate);
     bootstrap::ensure(&kubeconfig, flags.bootstrap_kubeconfig.as_deref(), &dir, &node).await?;
     let remote = Remote::read(NAME, "kubeconfig", &kubeconfig)?.limited(config.requests.limit);
-    let mut follow = Follow::default();
+    let mut follow = FileFollower::default();
     remote.follow("kubeconfig", &kubeconfig, &mut follow);
     let (stop, stopped) = watch::channel(false);
     let client: Client = remote.client();
@@ -135,5 +154,5 @@ pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
     }
     let mut kubelet = start::start(client, claim_names(options)?).await?;
     kubelet.inhibit();
-    Ok(Running { kubelet, stop, tasks })
+    Ok(KubeletProcess { kubelet, stop, tasks })
 }

@@ -4,17 +4,19 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use ::proxy::config::Configuration;
+use ::proxy::config::{Configuration, Mode, NodePortAddress};
 use kubelet::Config;
 use kubelet::config::Settings;
 
 use super::container_runtime::{BuiltinRuntime, RuntimeChoice};
 use super::flags::Flags;
 use super::host;
+use super::pod_network::PodNetwork;
 use super::services::{self, Component, Dns};
 use crate::error::{Error, Result};
 use crate::machine::network::Claim;
 
+/// The arguments of `up` that configure this machine's node.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The name of this machine's node [default: the machine's name]
@@ -22,7 +24,7 @@ pub struct Arguments {
     node_name: Option<String>,
     /// The socket of a CRI runtime such as containerd, instead of the built-in runtime
     #[arg(long, value_name = "SOCKET")]
-    container_runtime_endpoint: Option<String>,
+    pub(crate) container_runtime_endpoint: Option<String>,
     /// Directory of the kubelet's files: pods, volumes and plugins [default: DATA_DIR/kubelet]
     #[arg(long)]
     root_dir: Option<PathBuf>,
@@ -31,7 +33,7 @@ pub struct Arguments {
     pod_logs_dir: PathBuf,
     /// The cgroup that holds the cgroups of all pods [default: /, or /tiphysN for further clusters of a machine]
     #[arg(long)]
-    cgroup_root: Option<String>,
+    pub(crate) cgroup_root: Option<String>,
     /// Stop a deleted pod only after the service proxies that confirm have removed it from their endpoints, or after
     /// half of its grace period
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
@@ -39,9 +41,12 @@ pub struct Arguments {
     /// Do not run a part of the node; can be repeated
     #[arg(long, value_enum, value_delimiter = ',')]
     pub disable: Vec<Component>,
+    /// How Services are forwarded: nftables, iptables or userspace [default: the first that the kernel supports]
+    #[arg(long, value_name = "MODE", value_parser = services::parse_proxy_mode)]
+    proxy_mode: Option<Mode>,
     /// A KubeletConfiguration for this machine's node
     #[arg(long, value_name = "FILE")]
-    kubelet_config: Option<PathBuf>,
+    pub(crate) kubelet_config: Option<PathBuf>,
 }
 
 /// Fields that flags of `up` set: a file that sets them too is rejected.
@@ -64,35 +69,36 @@ const WITHOUT_SHUTDOWN: &str = "graceful node shutdown works only with `tiphys k
 
 /// Checks the machine and configures the process only if the file requests it explicitly: `up` shares both with other
 /// programs.
-fn check_machine(config: &Config, said: &api::Tree, root: &Path) -> Result<()> {
-    let mut asked = config.clone();
-    asked.swap.fail_on &= said.has("failSwapOn");
-    asked.process.fail_cgroup_v1 &= said.has("failCgroupV1");
-    host::check(&asked, root)?;
-    if said.has("oomScoreAdj") {
+fn check_machine(config: &Config, explicit: &api::Tree, root: &Path) -> Result<()> {
+    let mut configured = config.clone();
+    configured.swap.fail_on &= explicit.has("failSwapOn");
+    configured.process.fail_cgroup_v1 &= explicit.has("failCgroupV1");
+    host::check(&configured, root)?;
+    if explicit.has("oomScoreAdj") {
         host::set_oom_score(config);
     }
-    if said.has("maxOpenFiles") {
+    if explicit.has("maxOpenFiles") {
         host::raise_open_files(config);
     }
     Ok(())
 }
 
 /// The kubelet's settings from flags and a file, over the defaults for shared machines. A flag overrides the file.
-fn settings(file: Option<&Path>, flags: &Flags) -> Result<(Settings, api::Tree)> {
-    let said = file.map_or(Ok(api::tree! {}), read).map_err(|error| vec![error.to_string()]);
-    let settings = said.and_then(|said| {
-        let said = api::patch::merge(said, &flags.overlay.0);
-        if let Some((field, why)) = SET_BY_FLAGS.iter().find(|(field, _)| !said.at(field).is_null()) {
+fn settings(file: Option<&Path>, flags: &Flags) -> Result<(Settings, api::Tree, api::Tree)> {
+    let explicit = file.map_or(Ok(api::tree! {}), read).map_err(|error| vec![error.to_string()]);
+    let settings = explicit.and_then(|explicit| {
+        let explicit = api::patch::merge(explicit, &flags.overlay.0);
+        if let Some((field, why)) = SET_BY_FLAGS.iter().find(|(field, _)| !explicit.at(field).is_null()) {
             return Err(vec![format!("{field}: {why}")]);
         }
         let flags =
             super::flags::parse(&SHARED_MACHINE.map(str::to_string)).map_err(|error| vec![error.to_string()])?;
         let mut own = flags.overlay.0;
         // A field of the file replaces the default as a whole.
-        said.as_map().into_iter().flat_map(|map| map.keys()).for_each(|key| drop(own.remove(key)));
-        let settings = kubelet::config::read(&api::patch::merge(own, &said), &Default::default())?;
-        Ok((settings, said))
+        explicit.as_map().into_iter().flat_map(|map| map.keys()).for_each(|key| drop(own.remove(key)));
+        let merged = api::patch::merge(own, &explicit);
+        let settings = kubelet::config::read(&merged, &Default::default())?;
+        Ok((settings, explicit, merged))
     });
     let named = |why: &String| match file {
         Some(file) => format!("--kubelet-config: {}: {why}", file.display()),
@@ -114,8 +120,8 @@ fn read(file: &Path) -> std::result::Result<api::Tree, ConfigFileError> {
     api::yaml::decode(&std::fs::read(file)?).map_err(|error| ConfigFileError::Yaml(error.to_string()))
 }
 
-/// Defaults for a machine that is shared with other programs. Its disk may be filled by others, so that percentages are
-/// meaningless, and unused images are removed only when pods need the space.
+/// Defaults for a machine that is shared with other programs. Other programs may fill its disk, which makes percentages
+/// meaningless; unused images are removed only when pods need the space.
 pub(crate) const SHARED_MACHINE: [&str; 5] = [
     "--cluster-domain=cluster.local",
     "--eviction-hard=memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<1%,imagefs.available<1Gi,\
@@ -130,8 +136,10 @@ pub struct Options {
     pub config: Config,
     /// The effective KubeletConfiguration, as `/configz` returns it; upstream's defaults without one.
     pub shown: Option<api::Tree>,
+    /// The KubeletConfiguration with which it was started, for other nodes that are to be like this one.
+    pub configuration: api::Tree,
     pub runtime: RuntimeChoice,
-    /// Several clusters may be on the machine: a port that is in use is exchanged for another.
+    /// Several clusters may share the machine: a port that is in use is replaced by another.
     pub is_shared: bool,
     /// The network of the cluster on this machine.
     pub claim: Option<Claim>,
@@ -152,18 +160,28 @@ impl Options {
         (proxy.node_name, proxy.table, proxy.local_mode) = (placed.node_name, placed.table, placed.local_mode);
     }
 
-    /// None where this user cannot run containers.
+    /// Gives the node an address of the link to simulated hosts. Node ports are open at its other addresses too, since
+    /// other machines do not reach the address of the link.
+    pub(crate) fn join_link(&mut self, address: IpAddr) {
+        self.config.node_ips = vec![address];
+        if let Some(proxy) = &mut self.services.proxy {
+            proxy.node_port_addresses = Some(vec![NodePortAddress::All]);
+        }
+    }
+
+    /// None if this user cannot run containers.
     pub fn of(
         arguments: Arguments,
         flags: &Flags,
         data_dir: &Path,
         listen: IpAddr,
         claim: Option<Claim>,
+        pod_network: PodNetwork,
     ) -> Result<Option<Options>> {
         let Some(claim) = claim.filter(|_| can_run_pods()) else { return Ok(None) };
         let cgroup_root = arguments.cgroup_root.unwrap_or_else(|| claim.network.cgroup_root());
-        let (settings, said) = settings(arguments.kubelet_config.as_deref(), flags)?;
-        check_machine(&settings.config, &said, Path::new("/"))?;
+        let (settings, explicit, configuration) = settings(arguments.kubelet_config.as_deref(), flags)?;
+        check_machine(&settings.config, &explicit, Path::new("/"))?;
         let client_ca_file = Some(data_dir.join("pki/ca.crt"));
         let serving = kubelet::config::Serving { client_ca_file, ..settings.config.serving };
         let config = Config {
@@ -189,18 +207,24 @@ impl Options {
                 data_dir: data_dir.to_path_buf(),
                 cgroup_root,
                 names: claim.network.names(),
+                cluster: Default::default(),
             }),
         };
-        let services = services_of(&claim, &arguments.disable, listen);
+        let is_routed = !arguments.disable.contains(&Component::Network);
+        let services = services::Options {
+            pod_network: if is_routed { pod_network } else { PodNetwork::Disabled },
+            ..services_of(&claim, &arguments.disable, arguments.proxy_mode, listen)
+        };
         let shown = Some(settings.shown);
-        let mut options = Options { config, shown, runtime, is_shared: true, claim: Some(claim), services };
+        let claim = Some(claim);
+        let mut options = Options { config, shown, configuration, runtime, is_shared: true, claim, services };
         options.name_tables();
         Ok(Some(options))
     }
 }
 
 /// The DNS and the proxy inside of `up`. Ports are opened to the network only if the API server's is.
-fn services_of(claim: &Claim, disabled: &[Component], listen: IpAddr) -> services::Options {
+fn services_of(claim: &Claim, disabled: &[Component], mode: Option<Mode>, listen: IpAddr) -> services::Options {
     let is_on = |component: Component| !disabled.contains(&component);
     let range = claim.network.service_cidrs.first();
     let dns = range.and_then(|range| services::dns_address(range.network().address, range.prefix()));
@@ -208,6 +232,7 @@ fn services_of(claim: &Claim, disabled: &[Component], listen: IpAddr) -> service
     let is_first = claim.network.index == 0;
     let usual = Configuration::default();
     let proxy = Configuration {
+        mode,
         healthz_address: usual.healthz_address.filter(|_| is_first).map(|at| SocketAddr::new(listen, at.port())),
         metrics_address: usual.metrics_address.filter(|_| is_first),
         // The machine is shared with other programs.
@@ -215,9 +240,10 @@ fn services_of(claim: &Claim, disabled: &[Component], listen: IpAddr) -> service
         ..usual
     };
     services::Options {
-        dns: dns.filter(|_| is_on(Component::Dns)).map_or(Dns::Disabled, Dns::At),
+        dns: dns.map_or(Dns::Disabled, if is_on(Component::Dns) { Dns::At } else { Dns::Deployed }),
         proxy: is_on(Component::KubeProxy).then_some(proxy),
         policy_table: is_on(Component::NetworkPolicy).then(String::new),
+        pod_network: PodNetwork::Disabled,
     }
 }
 
@@ -227,8 +253,8 @@ pub(crate) fn can_run_pods() -> bool {
 }
 
 /// The name of this machine's node: the given one, or the host name.
-fn node_name(told: Option<String>) -> Result<String> {
-    let name = told.unwrap_or_else(server::hostname).to_lowercase();
+fn node_name(requested: Option<String>) -> Result<String> {
+    let name = requested.unwrap_or_else(server::hostname).to_lowercase();
     let wrong = api::validation::dns1123_subdomain(&name);
     match wrong.first() {
         None => Ok(name),
@@ -241,13 +267,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_sets_what_up_does_not() {
+    fn file_sets_fields_that_up_does_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("kubelet.yaml");
         let read = |text: &str| {
             std::fs::write(&file, text).expect("a file");
             settings(Some(&file), &Flags::default())
-                .map(|(settings, _)| settings.config)
+                .map(|(settings, ..)| settings.config)
                 .map_err(|error| error.describe())
         };
         let config = read("{cpuManagerPolicy: static, serializeImagePulls: true}").expect("settings");
@@ -273,8 +299,11 @@ mod tests {
         std::fs::write(machine.path().join("proc/swaps"), "Filename\n/dev/sda2 partition 1 0 -2\n").expect("a file");
         let mut config = Config::default();
         config.process.fail_cgroup_v1 = true;
-        let judge = |said: api::Tree| {
-            check_machine(&config, &said, machine.path()).map_err(|error| error.describe()).err().unwrap_or_default()
+        let judge = |explicit: api::Tree| {
+            check_machine(&config, &explicit, machine.path())
+                .map_err(|error| error.describe())
+                .err()
+                .unwrap_or_default()
         };
         assert_eq!(judge(api::tree! {}), "");
         assert!(judge(api::tree! { "failSwapOn" => true }).contains("running with swap on is not supported"));

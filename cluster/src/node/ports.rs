@@ -11,22 +11,22 @@ use http::Request;
 use kubelet::Config;
 use kubelet::server::{KubeletServer, access};
 use server::authentication::CaBundle;
-use server::http::component::{self, Answer, Handler, Question, Reply, Replying};
+use server::http::component::{self, ComponentRequest, ComponentResponse, Handler, Reply, ResponseFuture};
 use server::tls::{self, Serving};
 use stdx::clock::SystemClock;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::component::delegated::{Delegated, Lifetimes, Refusal};
-use crate::component::follow::Follow;
+use crate::component::delegated::{Delegated, Lifetimes, ReviewError};
+use crate::component::follow::FileFollower;
 use crate::error::{Error, Result};
-use crate::pki::{self, Pair};
+use crate::pki::{self, CertificateAndKey};
 
 /// Ports that are bound before they are served, since the node's status has their numbers.
 #[derive(Default)]
 pub struct Listeners {
     secure: Option<TcpListener>,
-    /// Plain HTTP without authentication, for reading only.
+    /// InsecurePort HTTP without authentication, for reading only.
     read_only: Option<TcpListener>,
     health: Option<TcpListener>,
 }
@@ -73,7 +73,7 @@ impl Listeners {
     }
 }
 
-/// Another kubelet is what is there most often.
+/// The usual cause is another kubelet.
 const PORT_HINT: &str =
     "choose other ones by `port` and `healthzPort` of a KubeletConfiguration (another kubelet may run on this machine)";
 
@@ -90,12 +90,12 @@ async fn listen(at: Option<SocketAddr>) -> Result<Option<TcpListener>> {
     Ok(Some(listener))
 }
 
-/// Who may access the TLS port.
+/// The access rules of the TLS port.
 pub struct Access {
     pub client_ca_file: Option<PathBuf>,
     /// Whether requests without credentials are anonymous instead of rejected.
     pub anonymous: bool,
-    /// Asks the API server whose a token is; None where tokens are not taken.
+    /// Reviews tokens through the API server; None if tokens are not accepted.
     pub authentication: Option<Client>,
     /// Authorizes requests through the API server; None if every authenticated client is allowed.
     pub authorization: Option<Client>,
@@ -124,21 +124,21 @@ impl Access {
 pub fn serving(config: &Config, at: IpAddr) -> Result<Arc<Serving>> {
     let certificates = &config.certificates;
     let pair = match (&certificates.tls_cert_file, &certificates.tls_private_key_file) {
-        (Some(certificate), Some(key)) => Pair::read(certificate, key)?,
+        (Some(certificate), Some(key)) => CertificateAndKey::read(certificate, key)?,
         _ => pki::self_signed(&config.node_name, at)?,
     };
     Ok(Arc::new(Serving::new(pki::certificates(&pair)?, pki::private_key(&pair)?)?))
 }
 
 /// Reloads the certificate files when they change.
-pub(crate) fn follow_serving(config: &Config, serving: &Arc<Serving>, follow: &mut Follow) {
+pub(crate) fn follow_serving(config: &Config, serving: &Arc<Serving>, follow: &mut FileFollower) {
     let certificates = &config.certificates;
     let (Some(certificate), Some(key)) = (&certificates.tls_cert_file, &certificates.tls_private_key_file) else {
         return;
     };
     let (certificate, key, serving) = (certificate.clone(), key.clone(), serving.clone());
     follow.add("tls-cert-file", vec![certificate.clone(), key.clone()], move || {
-        let pair = Pair::read(&certificate, &key)?;
+        let pair = CertificateAndKey::read(&certificate, &key)?;
         Ok(serving.replace(pki::certificates(&pair)?, pki::private_key(&pair)?)?)
     });
 }
@@ -150,12 +150,12 @@ pub fn serve(
     access: Access,
     node: Arc<KubeletServer>,
     stopped: &watch::Receiver<bool>,
-    follow: &mut Follow,
+    follow: &mut FileFollower,
 ) -> Result<()> {
     let tls = tls::server_config(serving, &tls::Options::default())?;
-    let secure = Arc::new(Secure::new(access, node.clone())?);
+    let secure = Arc::new(SecurePort::new(access, node.clone())?);
     secure.follow(follow);
-    let plain = |paths| Arc::new(Plain { node: node.clone(), paths });
+    let plain = |paths| Arc::new(InsecurePort { node: node.clone(), paths });
     let all: [(_, _, Arc<dyn Handler>); 3] = [
         (listeners.secure, Some(tls), secure),
         (listeners.read_only, None, plain(READ_ONLY)),
@@ -173,33 +173,33 @@ pub fn serve(
 const READ_ONLY: &[&str] = &["/healthz", "/pods", "/stats", "/metrics"];
 const HEALTH: &[&str] = &["/healthz"];
 
-struct Plain {
+struct InsecurePort {
     node: Arc<KubeletServer>,
     paths: &'static [&'static str],
 }
 
-impl Handler for Plain {
-    fn answer(&self, question: Question) -> Replying<'_> {
+impl Handler for InsecurePort {
+    fn respond(&self, question: ComponentRequest) -> ResponseFuture<'_> {
         Box::pin(async move {
             let path = &question.path;
             let below =
                 |root: &&str| path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             match self.paths.iter().any(below) {
-                true => self.node.answer(request(question)).await,
+                true => self.node.respond(request(question)).await,
                 false => Reply::text(404, "404 page not found\n").into(),
             }
         })
     }
 }
 
-struct Secure {
+struct SecurePort {
     node: Arc<KubeletServer>,
     delegated: Delegated,
     client_ca_file: Option<PathBuf>,
 }
 
-impl Secure {
-    fn new(access: Access, node: Arc<KubeletServer>) -> Result<Secure> {
+impl SecurePort {
+    fn new(access: Access, node: Arc<KubeletServer>) -> Result<SecurePort> {
         let clients = access.client_ca_file.as_deref().map(crate::component::port::read_ca_bundle).transpose()?;
         let delegated = Delegated {
             lookup: None,
@@ -214,10 +214,10 @@ impl Secure {
             known: Default::default(),
             judged: Default::default(),
         };
-        Ok(Secure { node, delegated, client_ca_file: access.client_ca_file })
+        Ok(SecurePort { node, delegated, client_ca_file: access.client_ca_file })
     }
 
-    fn follow(self: &Arc<Secure>, follow: &mut Follow) {
+    fn follow(self: &Arc<SecurePort>, follow: &mut FileFollower) {
         let Some(file) = self.client_ca_file.clone() else { return };
         let port = self.clone();
         follow.add("client-ca-file", vec![file.clone()], move || {
@@ -227,16 +227,16 @@ impl Secure {
         });
     }
 
-    async fn reply(&self, mut question: Question) -> Answer {
+    async fn reply(&self, mut question: ComponentRequest) -> ComponentResponse {
         match self.check(&mut question).await {
-            Ok(()) => self.node.answer(request(question)).await,
-            Err(Refusal::Unauthorized) => Reply::text(401, "Unauthorized").into(),
-            Err(Refusal::Forbidden(why)) => Reply::text(403, why).into(),
-            Err(Refusal::Failed(why)) => Reply::text(500, why).into(),
+            Ok(()) => self.node.respond(request(question)).await,
+            Err(ReviewError::Unauthorized) => Reply::text(401, "Unauthorized").into(),
+            Err(ReviewError::Forbidden(why)) => Reply::text(403, why).into(),
+            Err(ReviewError::Failed(why)) => Reply::text(500, why).into(),
         }
     }
 
-    async fn check(&self, question: &mut Question) -> std::result::Result<(), Refusal> {
+    async fn check(&self, question: &mut ComponentRequest) -> std::result::Result<(), ReviewError> {
         let user = self.delegated.authenticate(question).await?;
         if self.delegated.authorization.is_none() {
             return Ok(());
@@ -248,7 +248,7 @@ impl Secure {
             let allowed = self.delegated.allows(&user, ("resourceAttributes", attributes)).await;
             let failed = |_| {
                 let of = format!("user={}, verb={verb}, resource=nodes, subresource={subresource}", user.name);
-                Refusal::Failed(format!("Authorization error ({of})"))
+                ReviewError::Failed(format!("Authorization error ({of})"))
             };
             if allowed.map_err(failed)? {
                 return Ok(());
@@ -256,7 +256,7 @@ impl Secure {
         }
         let names = subresources.join(" ");
         let of = format!("user={}, verb={verb}, resource=nodes, subresource(s)=[{names}]", user.name);
-        Err(Refusal::Forbidden(format!("Forbidden ({of})\n")))
+        Err(ReviewError::Forbidden(format!("Forbidden ({of})\n")))
     }
 }
 
@@ -264,14 +264,14 @@ fn attributes(node: &str, verb: &str, subresource: &str) -> Tree {
     tree! { "verb" => verb, "version" => "v1", "resource" => "nodes", "subresource" => subresource, "name" => node }
 }
 
-impl Handler for Secure {
-    fn answer(&self, question: Question) -> Replying<'_> {
+impl Handler for SecurePort {
+    fn respond(&self, question: ComponentRequest) -> ResponseFuture<'_> {
         Box::pin(self.reply(question))
     }
 }
 
 /// The request for the kubelet's handlers, without the client's credentials.
-fn request(question: Question) -> Request<()> {
+fn request(question: ComponentRequest) -> Request<()> {
     let mut request = Request::new(());
     let place = match question.query.as_str() {
         "" => question.path,

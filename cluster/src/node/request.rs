@@ -12,7 +12,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::error::{Error, Result};
 use crate::machine::files::write_private;
-use crate::pki::{self, Pair};
+use crate::pki::{self, CertificateAndKey};
 
 const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "certificatesigningrequests");
 pub(crate) const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -24,12 +24,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Upstream gives up after this time and creates a new request.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Who a node's certificate is for.
+/// The request for a node's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateRequest {
     pub signer: &'static str,
     pub node: String,
-    /// Without names and addresses it is a client's.
+    /// A request without names and addresses is for a client certificate.
     pub names: Vec<String>,
     pub addresses: Vec<IpAddr>,
 }
@@ -73,7 +73,7 @@ fn object(wanted: &CertificateRequest, pem: &str) -> Tree {
 }
 
 /// Creates a request and waits until it is approved and signed.
-pub async fn request_certificate(client: &Client, wanted: &CertificateRequest) -> Result<Pair> {
+pub async fn request_certificate(client: &Client, wanted: &CertificateRequest) -> Result<CertificateAndKey> {
     let (key, pem) = request(wanted)?;
     let answered =
         |error: client::Error| Error::Response(format!("failed to create certificate signing request: {error}"));
@@ -83,7 +83,7 @@ pub async fn request_certificate(client: &Client, wanted: &CertificateRequest) -
     let signed = tokio::time::timeout(PATIENCE, signature(client, name)).await;
     let certificate =
         signed.map_err(|_| Error::Response(format!("timed out waiting for {name} to be approved and signed")))??;
-    Ok(Pair { certificate, key, path: PathBuf::new() })
+    Ok(CertificateAndKey { certificate, key, path: PathBuf::new() })
 }
 
 async fn signature(client: &Client, name: &str) -> Result<String> {
@@ -102,7 +102,7 @@ async fn signature(client: &Client, name: &str) -> Result<String> {
     }
 }
 
-/// None while nothing is decided.
+/// None while the request is pending.
 fn outcome(name: &str, request: &Tree) -> Result<Option<String>> {
     let refusal = |condition: &&Tree| matches!(condition.str("type"), "Denied" | "Failed");
     if let Some(refusal) = request.list("status.conditions").iter().find(refusal) {
@@ -123,7 +123,7 @@ pub fn current(dir: &Path, base: &str) -> PathBuf {
 }
 
 /// Stores certificate and key in one file, like upstream, and makes it the current one atomically.
-pub(crate) fn store_certificate(dir: &Path, base: &str, pair: &Pair, now: SystemTime) -> Result<PathBuf> {
+pub(crate) fn store_certificate(dir: &Path, base: &str, pair: &CertificateAndKey, now: SystemTime) -> Result<PathBuf> {
     std::fs::create_dir_all(dir).map_err(Error::file(dir))?;
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let time = api::time::format_seconds(i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -139,7 +139,7 @@ pub(crate) fn store_certificate(dir: &Path, base: &str, pair: &Pair, now: System
 
 /// A stored certificate and its validity and names.
 pub struct StoredCertificate {
-    pub pair: Pair,
+    pub pair: CertificateAndKey,
     pub from: SystemTime,
     pub until: SystemTime,
     names: Vec<String>,
@@ -147,16 +147,16 @@ pub struct StoredCertificate {
 }
 
 impl StoredCertificate {
-    /// Whether it covers all requested names and addresses.
+    /// Whether the certificate covers all requested names and addresses.
     pub fn fits(&self, wanted: &CertificateRequest) -> bool {
         wanted.names.iter().all(|name| self.names.contains(name))
             && wanted.addresses.iter().all(|address| self.addresses.contains(address))
     }
 }
 
-/// None where there is none, or none that can be read.
+/// None if the file is missing or unreadable.
 pub fn read_certificate(file: &Path) -> Option<StoredCertificate> {
-    let pair = Pair::read(file, file).ok()?;
+    let pair = CertificateAndKey::read(file, file).ok()?;
     let leaf = pki::certificates(&pair).ok()?.into_iter().next()?;
     let (_, parsed) = X509Certificate::from_der(&leaf).ok()?;
     let time = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
@@ -182,7 +182,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    fn pair(common_name: &str) -> Pair {
+    fn pair(common_name: &str) -> CertificateAndKey {
         pki::self_signed(common_name, IpAddr::from([127, 0, 0, 1])).expect("a certificate")
     }
 

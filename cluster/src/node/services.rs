@@ -4,12 +4,12 @@
 //! the label [`PROXY_NAME`] keeps service proxies from forwarding it. Queries of pods stay on their node, without
 //! connection tracking.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::dns::{Cluster, Config as DnsConfig, CorefileSource, HttpEndpoints, Limits, Listen};
-use ::proxy::config::{Configuration, LocalMode};
+use ::proxy::config::{Configuration, LocalMode, Mode};
 use ::proxy::runner;
 use api::{Tree, list, tree};
 use client::{Client, Metrics, Resource};
@@ -18,18 +18,22 @@ use kubelet::network_gate::{GateError, GateFuture, NetworkGate, OpenGate};
 use network::cni::builtin::Names;
 use stdx::clock::SystemClock;
 
+use super::container_runtime::RuntimeChoice;
+use super::pod_network::{self, PodNetwork};
 use crate::error::{Error, Result};
+use crate::machine::address;
 use crate::machine::loopback::LoopbackAddress;
 
 const NAMESPACE: &str = "kube-system";
 const SERVICE: &str = "kube-dns";
-/// Where kubeadm and charts of CoreDNS keep the Corefile.
+/// The ConfigMap of the Corefile, with the name that kubeadm and charts of CoreDNS use.
 const CONFIG_MAP: &str = "coredns";
 const SERVICES: Resource = Resource::core("services");
 /// Upstream's label for services that another proxy than the usual one forwards.
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const NODE_DNS: &str = "tiphys-node-dns";
 const PORT: u16 = 53;
+const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// What a node runs besides its kubelet. A user can turn each of them off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -40,6 +44,18 @@ pub enum Component {
     KubeProxy,
     /// The enforcement of network policies
     NetworkPolicy,
+    /// The routes to the pods of other nodes
+    Network,
+}
+
+/// A value of `--proxy-mode` that is not a mode.
+#[derive(Debug, thiserror::Error)]
+#[error("must be nftables, iptables or userspace")]
+pub struct UnknownProxyMode;
+
+/// Reads `--proxy-mode`.
+pub fn parse_proxy_mode(text: &str) -> std::result::Result<Mode, UnknownProxyMode> {
+    Mode::parse(text).ok_or(UnknownProxyMode)
 }
 
 /// The DNS of a node's pods.
@@ -49,6 +65,8 @@ pub enum Dns {
     Disabled,
     /// The node serves this address.
     At(IpAddr),
+    /// Pods use this address, at which a DNS is to be deployed.
+    Deployed(IpAddr),
     /// The node serves the address of the cluster's `kube-dns` Service, if that is served by nodes. Otherwise its pods
     /// use the address as it is.
     OfCluster,
@@ -61,12 +79,14 @@ pub struct Options {
     pub proxy: Option<Configuration>,
     /// The nftables table of network policies; None if they are not enforced.
     pub policy_table: Option<String>,
+    /// The network between this node's pods and those of other nodes.
+    pub pod_network: PodNetwork,
 }
 
 impl Options {
-    /// Neither of them: for a kubelet whose administrator runs both.
+    /// No services: for a kubelet whose administrator runs them separately.
     pub fn none() -> Options {
-        Options { dns: Dns::Disabled, proxy: None, policy_table: None }
+        Options { dns: Dns::Disabled, proxy: None, policy_table: None, pod_network: PodNetwork::Disabled }
     }
 }
 
@@ -157,16 +177,24 @@ fn is_served_by_nodes(service: &Tree) -> bool {
 }
 
 /// The DNS and the proxy of a node while they run.
-pub struct Running {
-    dns: Option<(::dns::Running, LoopbackAddress)>,
-    proxy: Option<runner::Running>,
-    policies: Option<networkpolicy::Running>,
+pub struct NodeServices {
+    dns: Option<(::dns::DnsHandle, LoopbackAddress)>,
+    proxy: Option<runner::ProxyHandle>,
+    policies: Option<networkpolicy::NetworkPolicyHandle>,
+    overlay: Option<::overlay::Handle>,
+    /// The ranges of the cluster's pods, if there are routes to other nodes.
+    pub pod_ranges: Vec<::network::cidr::IpNet>,
     /// The address that this node serves.
     pub dns_address: Option<IpAddr>,
 }
 
-/// Starts what the options say. The address of the DNS becomes that of the node's pods, unless they have another.
-pub async fn start(client: &Client, options: Options, config: &mut Config) -> Result<Running> {
+/// Starts the configured services. The address of the DNS is set for the node's pods, unless they have another.
+pub async fn start(
+    client: &Client,
+    options: Options,
+    runtime: &mut RuntimeChoice,
+    config: &mut Config,
+) -> Result<NodeServices> {
     let proxy = match options.proxy {
         Some(configuration) => Some(start_proxy(client, configuration).await?),
         None => None,
@@ -186,13 +214,36 @@ pub async fn start(client: &Client, options: Options, config: &mut Config) -> Re
         Some(address) => Some(start_dns(client, address, config).await?),
         None => None,
     };
-    Ok(Running { dns, proxy, policies, dns_address: served })
+    let network = pod_network::find(client, options.pod_network).await?;
+    let pod_ranges = network.as_ref().map(|network| network.pod_cidrs.clone()).unwrap_or_default();
+    let overlay = match network {
+        Some(network) => start_overlay(client, network, runtime, config)?,
+        None => None,
+    };
+    Ok(NodeServices { dns, proxy, policies, overlay, pod_ranges, dns_address: served })
+}
+
+/// None if pods are on another network than the built-in one.
+fn start_overlay(
+    client: &Client,
+    network: ::overlay::Config,
+    runtime: &mut RuntimeChoice,
+    config: &Config,
+) -> Result<Option<::overlay::Handle>> {
+    if !runtime.uses_builtin_network() {
+        return Ok(None);
+    }
+    let RuntimeChoice::Builtin(builtin) = runtime else { return Ok(None) };
+    let host = config.node_ips.first().copied().unwrap_or_else(|| address::advertised(UNSPECIFIED));
+    builtin.cluster = pod_network::cluster_pods(&network, host);
+    pod_network::start(client, network, &config.node_name, &builtin.names.bridge).map(Some)
 }
 
 /// The DNS of the pods, and the address that this node serves.
 async fn find_dns(client: &Client, dns: Dns) -> Result<(Option<IpAddr>, Option<IpAddr>)> {
     match dns {
         Dns::Disabled => Ok((None, None)),
+        Dns::Deployed(address) => Ok((Some(address), None)),
         Dns::At(address) => Ok((Some(address), Some(address))),
         Dns::OfCluster => match client.get(SERVICES, NAMESPACE, SERVICE).await {
             Ok(service) => {
@@ -205,7 +256,7 @@ async fn find_dns(client: &Client, dns: Dns) -> Result<(Option<IpAddr>, Option<I
     }
 }
 
-async fn start_proxy(client: &Client, configuration: Configuration) -> Result<runner::Running> {
+async fn start_proxy(client: &Client, configuration: Configuration) -> Result<runner::ProxyHandle> {
     let environment = runner::Environment {
         client: client.clone(),
         node_client: None,
@@ -218,7 +269,7 @@ async fn start_proxy(client: &Client, configuration: Configuration) -> Result<ru
     runner::start(environment).await.map_err(failed)
 }
 
-async fn start_policies(client: &Client, table: String, node: &str) -> Result<networkpolicy::Running> {
+async fn start_policies(client: &Client, table: String, node: &str) -> Result<networkpolicy::NetworkPolicyHandle> {
     let environment = networkpolicy::Environment {
         client: client.clone(),
         table,
@@ -233,7 +284,7 @@ async fn start_policies(client: &Client, table: String, node: &str) -> Result<ne
 }
 
 /// Lets the containers of a pod start when its network policies are in force.
-struct PolicyGate(networkpolicy::Agent);
+struct PolicyGate(networkpolicy::PodReporter);
 
 impl NetworkGate for PolicyGate {
     fn pod_network_ready<'a>(&'a self, pod: &'a Tree, ips: Vec<IpAddr>) -> GateFuture<'a> {
@@ -241,12 +292,12 @@ impl NetworkGate for PolicyGate {
         Box::pin(async move { ready.await.map_err(|error| GateError(error.into())) })
     }
 
-    fn pod_gone(&self, uid: &str) {
-        self.0.pod_gone(uid);
+    fn pod_network_removed(&self, uid: &str) {
+        self.0.pod_network_removed(uid);
     }
 }
 
-async fn start_dns(client: &Client, address: IpAddr, config: &Config) -> Result<(::dns::Running, LoopbackAddress)> {
+async fn start_dns(client: &Client, address: IpAddr, config: &Config) -> Result<(::dns::DnsHandle, LoopbackAddress)> {
     let hint = "`--disable dns` runs this node without a DNS server";
     let failed = |why: String| Error::Node(format!("failed to serve DNS at {address}: {why}; {hint}"));
     let held = LoopbackAddress::add(address).map_err(|error| failed(error.to_string()))?;
@@ -273,16 +324,16 @@ fn dns_config(address: IpAddr, config: &Config) -> DnsConfig {
     }
 }
 
-impl Running {
-    /// What the kubelet waits for before it starts the containers of a pod.
+impl NodeServices {
+    /// The gate that the kubelet waits for before it starts the containers of a pod.
     pub fn network_gate(&self) -> Arc<dyn NetworkGate> {
         match &self.policies {
-            Some(policies) => Arc::new(PolicyGate(policies.agent())),
+            Some(policies) => Arc::new(PolicyGate(policies.pod_reporter())),
             None => Arc::new(OpenGate),
         }
     }
 
-    /// Stops all of them. The rules stay, so that no connection of a pod that runs on is interrupted.
+    /// Stops all services. The rules stay, and no connection of a running pod is interrupted.
     pub async fn stop(self) {
         if let Some((dns, address)) = self.dns {
             dns.stop().await;
@@ -293,6 +344,9 @@ impl Running {
         }
         if let Some(policies) = self.policies {
             policies.stop().await;
+        }
+        if let Some(overlay) = self.overlay {
+            overlay.stop().await;
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::pki;
 const BASE: &str = "kubelet-server";
 
 /// Keeps the serving certificate valid. Until one is signed, the port has a self-signed one. `node` is the node object
-/// once there is one.
+/// once it exists.
 pub fn rotated(
     config: &Config,
     client: &Client,

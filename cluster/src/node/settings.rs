@@ -30,10 +30,10 @@ pub(super) fn read(flags: &Flags) -> Result<Settings> {
 }
 
 /// The requested name, or the host name, in lower case like all object names.
-pub(super) fn name(asked: &str) -> Result<String> {
-    let name = match asked {
+pub(super) fn name(requested: &str) -> Result<String> {
+    let name = match requested {
         "" => server::hostname().to_lowercase(),
-        asked => asked.to_lowercase(),
+        requested => requested.to_lowercase(),
     };
     match api::validation::dns1123_subdomain(&name).first() {
         Some(problem) => Err(Error::Flags(vec![format!("--hostname-override: {name:?}: {problem}")])),

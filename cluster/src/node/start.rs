@@ -18,14 +18,14 @@ use super::container_runtime::{OpenRuntime, RuntimeChoice, open};
 use super::options::Options;
 use super::ports::{self, Access, Listeners};
 use super::services;
-use crate::component::follow::Follow;
+use crate::component::follow::FileFollower;
 use crate::error::{Error, Result};
 use crate::machine::host_state::HostState;
 use crate::machine::identity;
 use crate::machine::network::Claim;
 
 /// The running kubelet of this machine.
-pub struct Running {
+pub struct KubeletHandle {
     agent: kubelet::Kubelet,
     object: Arc<Node>,
     shutdown: Shutdown,
@@ -33,17 +33,17 @@ pub struct Running {
     inhibitor: Option<Inhibitor>,
     /// The node's own object, and its certificate.
     tasks: Vec<JoinHandle<()>>,
-    /// Ends the ports.
+    /// Stops the ports.
     stop: watch::Sender<bool>,
     opened: OpenRuntime,
     host_state: HostState,
-    /// Held until the end: another cluster may use the network then.
+    /// Held until the end: another cluster may use the network afterwards.
     claim: Option<Claim>,
     /// The DNS and the service proxy.
-    services: services::Running,
+    services: services::NodeServices,
 }
 
-impl Running {
+impl KubeletHandle {
     /// Stops the pods because the machine shuts down, then lets it shut down.
     pub(crate) async fn shut_down(&self) {
         shutdown::run(&self.object, &self.agent, &self.shutdown).await;
@@ -52,7 +52,7 @@ impl Running {
 
     /// The machine stays up after all.
     pub(crate) fn stay_up(&self) {
-        shutdown::call_off(&self.object);
+        shutdown::cancel(&self.object);
     }
 
     /// Waits until the machine starts or cancels a shutdown; true if it shuts down.
@@ -71,7 +71,7 @@ impl Running {
         }
     }
 
-    /// Ends the kubelet; its pods run on.
+    /// Stops the kubelet; its pods keep running.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
@@ -82,9 +82,8 @@ impl Running {
         }
     }
 
-    /// Ends the kubelet and its pods, and removes what they left on the machine; the texts say what could not be
-    /// removed.
-    pub(crate) async fn stop_with_pods(self, report: &kubelet::pod::stop::Report<'_>) -> Vec<String> {
+    /// Stops the kubelet and its pods, and removes their host state; returns what could not be removed.
+    pub(crate) async fn stop_with_pods(self, report: &kubelet::pod::stop::StopObserver<'_>) -> Vec<String> {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
         self.agent.stop_with_pods(report).await;
@@ -98,41 +97,25 @@ impl Running {
 }
 
 /// Starts the kubelet. `client` acts as the node.
-pub async fn start(client: Client, options: Options) -> Result<Running> {
+pub async fn start(client: Client, options: Options) -> Result<KubeletHandle> {
     let place = match &options.runtime {
         RuntimeChoice::Socket(socket) => format!("--container-runtime-endpoint {}: ", socket.display()),
         RuntimeChoice::Builtin(_) => String::new(),
     };
-    let mut config = options.config;
+    let (mut config, mut choice) = (options.config, options.runtime);
     let proxy_table = options.services.proxy.as_ref().map(|proxy| proxy.table.clone());
     let policy_table = options.services.policy_table.clone();
     // Before the first pod, which may need both.
-    let services = services::start(&client, options.services, &mut config).await?;
-    let api_server = options.claim.as_ref().and_then(|claim| claim.network.api_server_address());
-    let host_state = HostState {
-        root_dir: config.root_dir.clone(),
-        pod_logs_dir: config.pod_logs_dir.clone(),
-        cgroup_root: config.cgroup_root.clone(),
-        runtime_endpoint: match &options.runtime {
-            RuntimeChoice::Socket(socket) => Some(socket.clone()),
-            RuntimeChoice::Builtin(_) => None,
-        },
-        pod_network: options
-            .claim
-            .as_ref()
-            .filter(|_| options.runtime.uses_builtin_network())
-            .map(|claim| claim.network.names()),
-        addresses: api_server.into_iter().chain(services.dns_address).collect(),
-        proxy_table,
-        policy_table,
-    };
+    let services = services::start(&client, options.services, &mut choice, &mut config).await?;
+    let tables = (proxy_table, policy_table);
+    let host_state = host_state(&config, &choice, options.claim.as_ref(), &services, tables);
     for collision in options.claim.iter().flat_map(|claim| &claim.collisions) {
         tracing::warn!("{collision}; what is there cannot be reached from this machine or from its pods");
     }
-    if let RuntimeChoice::Builtin(embedded) = &options.runtime {
+    if let RuntimeChoice::Builtin(embedded) = &choice {
         host_state.write(&identity::open_data_dir(&embedded.data_dir)?)?;
     }
-    let opened = open(options.runtime).await?;
+    let opened = open(choice).await?;
     let mut runtime = opened.runtime.clone();
     if let Some(socket) = &config.image_endpoint {
         runtime.images = Arc::new(cri::connect(socket).1);
@@ -173,7 +156,32 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
         tasks.push(tokio::spawn(rotated.run()));
     }
     let claim = options.claim;
-    Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop, opened, host_state, claim, services })
+    Ok(KubeletHandle { agent, object, shutdown, inhibitor: None, tasks, stop, opened, host_state, claim, services })
+}
+
+/// What this node creates on the machine, for its removal.
+fn host_state(
+    config: &Config,
+    choice: &RuntimeChoice,
+    claim: Option<&Claim>,
+    services: &services::NodeServices,
+    (proxy_table, policy_table): (Option<String>, Option<String>),
+) -> HostState {
+    let api_server = claim.and_then(|claim| claim.network.api_server_address());
+    HostState {
+        root_dir: config.root_dir.clone(),
+        pod_logs_dir: config.pod_logs_dir.clone(),
+        cgroup_root: config.cgroup_root.clone(),
+        runtime_endpoint: match choice {
+            RuntimeChoice::Socket(socket) => Some(socket.clone()),
+            RuntimeChoice::Builtin(_) => None,
+        },
+        pod_network: claim.filter(|_| choice.uses_builtin_network()).map(|claim| claim.network.names()),
+        addresses: api_server.into_iter().chain(services.dns_address).collect(),
+        proxy_table,
+        policy_table,
+        pod_ranges: services.pod_ranges.clone(),
+    }
 }
 
 /// Serves the kubelet's ports.
@@ -191,7 +199,7 @@ fn serve_ports(
     let address = config.node_ips.first().copied().unwrap_or(config.serving.address);
     let serving = ports::serving(config, address)?;
     let (stop, stopped) = watch::channel(false);
-    let mut follow = Follow::default();
+    let mut follow = FileFollower::default();
     ports::follow_serving(config, &serving, &mut follow);
     ports::serve(listeners, serving.clone(), Access::of(config, client), answers, &stopped, &mut follow)?;
     tokio::spawn(follow.run(stopped));

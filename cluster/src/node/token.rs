@@ -16,10 +16,11 @@ const MAPS: Resource = Resource::core("configmaps");
 const SECRETS: Resource = Resource::core("secrets");
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
-/// Those whose requests for certificates are approved.
+/// The group whose certificate requests are approved.
 pub const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 const USAGES: [&str; 2] = ["authentication", "signing"];
 
+/// The arguments of `tiphys token`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// [default: $KUBECONFIG, ./data/kubeconfig or ~/.kube/config]
@@ -64,7 +65,7 @@ struct Create {
     print_join_command: bool,
 }
 
-/// What is printed.
+/// Runs the command, and returns its output.
 pub async fn run(arguments: Arguments) -> Result<String> {
     let now = SystemClock.now();
     let file = || find_kubeconfig(arguments.kubeconfig.as_deref());
@@ -90,6 +91,21 @@ pub async fn run(arguments: Arguments) -> Result<String> {
     }
 }
 
+/// A token for the simulated hosts of one start, and its Secret.
+pub(crate) fn for_simulated_hosts(now: Timestamp) -> Result<(String, Tree)> {
+    let create = Create {
+        token: None,
+        ttl: "10m".to_string(),
+        usages: USAGES.map(str::to_string).to_vec(),
+        groups: vec![GROUP.to_string()],
+        description: "for the nodes of `tiphys up --nodes`".to_string(),
+        print_join_command: false,
+    };
+    let token = generate()?;
+    let secret = secret(&token, &create, now)?;
+    Ok((token, secret))
+}
+
 fn answered(error: client::Error) -> Error {
     Error::Response(error.message())
 }
@@ -102,7 +118,7 @@ fn generate() -> Result<String> {
         let mut bytes = [0u8; 64];
         let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
         let count = count.map_err(|error| Error::Runtime(error.into()))?;
-        // Only as many as go evenly into the alphabet, so that none is likelier than another.
+        // Only bytes below a multiple of the alphabet's size, so that all characters are equally likely.
         let fair = bytes[..count].iter().filter(|byte| **byte < 252);
         text.extend(fair.map(|byte| char::from(ALPHABET[usize::from(byte % 36)])));
     }
@@ -160,7 +176,7 @@ fn secret(token: &str, create: &Create, now: Timestamp) -> Result<Tree> {
 }
 
 async fn delete(client: &Client, tokens: &[String]) -> Result<String> {
-    let mut said = String::new();
+    let mut output = String::new();
     for token in tokens {
         let id = token.split_once('.').map_or(token.as_str(), |(id, _)| id);
         if !is_part(id, 6) || token.contains('.') && checked(token).is_err() {
@@ -172,9 +188,9 @@ async fn delete(client: &Client, tokens: &[String]) -> Result<String> {
         let name = format!("bootstrap-token-{id}");
         let gone = client.delete(SECRETS, NAMESPACE, &name, DeleteOptions::default()).await;
         gone.map_err(|error| Error::Response(format!("failed to delete bootstrap token {id:?}: {}", error.message())))?;
-        said.push_str(&format!("bootstrap token {id:?} deleted\n"));
+        output.push_str(&format!("bootstrap token {id:?} deleted\n"));
     }
-    Ok(said)
+    Ok(output)
 }
 
 async fn list(client: &Client, now: Timestamp) -> Result<String> {
@@ -182,7 +198,7 @@ async fn list(client: &Client, now: Timestamp) -> Result<String> {
     let found = found.map_err(answered)?;
     let mut rows = vec![["TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS"].map(str::to_string)];
     rows.extend(found.list("items").iter().map(|secret| row(secret, now.seconds)));
-    // Without a token there is no head either, as kubeadm has it.
+    // Without tokens, the header is omitted too, as with kubeadm.
     Ok(if rows.len() > 1 { table(&rows) } else { String::new() })
 }
 
@@ -222,7 +238,7 @@ fn short(seconds: i64) -> String {
     }
 }
 
-/// Columns are three spaces apart; the last is as long as it is.
+/// Columns are three spaces apart; the last one is not padded.
 fn table(rows: &[[String; 6]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(7) + 3;
     let widths: Vec<usize> = (0..5).map(width).collect();

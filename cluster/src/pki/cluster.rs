@@ -1,10 +1,12 @@
-//! The certificates of a cluster that signs them itself: those of its data directory.
+//! The certificates that a cluster signs itself: those of its data directory.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use server::aggregation::{IdentityError, ReadIdentity};
 use server::authentication::token::Tokens;
 use server::outbound::callout::Identity;
+use stdx::cidr::IpNet;
 
 use super::credentials::Credentials;
 use super::subjects::{self, ADMIN, KUBELET_CLIENT, KUBELET_SERVING, PROXY_CLIENT, SERVING};
@@ -12,15 +14,12 @@ use super::{Pki, Subject};
 use crate::error::{Error, Result};
 use crate::machine::address::reachable;
 
-/// Reads the certificate of the proxy, which may be another by now.
-pub(crate) type ReadIdentity = Arc<dyn Fn() -> Result<Identity, String> + Send + Sync>;
-
 /// The certificates of a data directory, which the cluster issues itself.
 #[derive(Clone)]
 pub struct ClusterPki {
     pub pki: Pki,
     subjects: Vec<Subject>,
-    /// What else the certificates of kubelets may be signed by, in PEM; None where they are not verified.
+    /// Further CAs for the certificates of kubelets, in PEM; None if kubelets are not verified.
     kubelet_cas: Option<String>,
 }
 
@@ -37,8 +36,8 @@ impl ClusterPki {
         ClusterPki { kubelet_cas: Some(String::new()), ..self }
     }
 
-    /// Gives the kubelet of this machine a serving certificate, and its node the address that the certificate is for.
-    /// One that its configuration names is verified by itself.
+    /// Configures a serving certificate for the kubelet of this machine, and the node address that the certificate is
+    /// for. A certificate that the kubelet's configuration names is its own CA.
     pub(crate) fn with_kubelet(mut self, config: &mut kubelet::Config, machine: IpAddr) -> Result<ClusterPki> {
         if config.node_ips.is_empty() {
             config.node_ips = vec![machine];
@@ -55,7 +54,7 @@ impl ClusterPki {
         Ok(self)
     }
 
-    /// Those that are there, and new ones for what is missing or due.
+    /// Loads the existing certificates, and issues those that are missing or due.
     pub fn load(&self) -> Result<Credentials> {
         let made = subjects::ensure(&self.pki, &self.subjects)?;
         let [ca, proxies, kubelets] = made.cas.as_slice() else { return Ok(Credentials::default()) };
@@ -76,8 +75,8 @@ impl ClusterPki {
     pub fn proxy(&self) -> ReadIdentity {
         let pki = self.pki.clone();
         Arc::new(move || {
-            let pair = pki.read(PROXY_CLIENT).map_err(|error| error.describe())?.unwrap_or_default();
-            Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).map_err(|error| error.to_string())
+            let pair = pki.read(PROXY_CLIENT).map_err(|error| IdentityError(error.into()))?.unwrap_or_default();
+            Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).map_err(|error| IdentityError(error.into()))
         })
     }
 
@@ -86,14 +85,14 @@ impl ClusterPki {
         self.pki.tokens()
     }
 
-    /// What controllers publish and sign with.
+    /// The CA and keys that controllers publish and sign with.
     pub fn controller_options(&self, config: &server::Config) -> Result<Arc<controllers::Options>> {
         let (ca, _) = subjects::CAS[0];
         let ca = self.pki.read(ca)?.unwrap_or_default();
         let signer = controllers::Signer { certificate: ca.certificate.clone(), key: ca.key };
         let kubelets = self.pki.read(subjects::KUBELET_SERVING_CA)?.unwrap_or_default();
         let kubelets = controllers::Signer { certificate: kubelets.certificate, key: kubelets.key };
-        let ranges = config.service_cidrs.iter().map(|(network, bits)| format!("{network}/{bits}"));
+        let ranges = config.service_cidrs.iter().map(IpNet::to_string);
         Ok(Arc::new(controllers::Options {
             root_ca: ca.certificate,
             cluster_signing: controllers::Signers {
@@ -108,7 +107,7 @@ impl ClusterPki {
     }
 }
 
-/// What clients may call the server.
+/// The names and addresses of the serving certificate.
 fn serving_names(listen: IpAddr, config: &server::Config, sans: &[String]) -> Result<(Vec<String>, Vec<IpAddr>)> {
     let names = [
         "kubernetes",
@@ -120,7 +119,7 @@ fn serving_names(listen: IpAddr, config: &server::Config, sans: &[String]) -> Re
     let mut names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
     addresses.extend([reachable(listen), config.advertise_address]);
-    addresses.extend(config.service_cidrs.iter().filter_map(|(network, _)| first_address(*network)));
+    addresses.extend(config.service_cidrs.iter().filter_map(IpNet::first));
     for san in sans {
         match san.parse() {
             Ok(address) => addresses.push(address),
@@ -134,17 +133,9 @@ fn serving_names(listen: IpAddr, config: &server::Config, sans: &[String]) -> Re
     Ok((names, addresses))
 }
 
-/// A name of DNS, where the first label may stand for all.
+/// A DNS name, whose first label may be a wildcard.
 fn is_dns_name(name: &str) -> bool {
     api::validation::dns1123_subdomain(name.strip_prefix("*.").unwrap_or(name)).is_empty()
-}
-
-/// The address of the `kubernetes` service: the first of its range.
-fn first_address(network: IpAddr) -> Option<IpAddr> {
-    match network {
-        IpAddr::V4(v4) => Some(IpAddr::from((u32::from(v4).checked_add(1)?).to_be_bytes())),
-        IpAddr::V6(v6) => Some(IpAddr::from((u128::from(v6).checked_add(1)?).to_be_bytes())),
-    }
 }
 
 #[cfg(test)]

@@ -14,29 +14,29 @@ use server::tls::Serving;
 
 use super::kubeconfig::write_kubeconfig;
 use crate::error::{Error, Result};
-use crate::pki::{Pair, certificates, private_key};
+use crate::pki::{CertificateAndKey, certificates, private_key};
 use client::files::Files;
 
-/// All of it at one moment.
+/// All credentials at one moment.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
-    pub serving: Pair,
-    /// CAs in PEM: of clients, and of proxies that speak for them.
+    pub serving: CertificateAndKey,
+    /// CAs in PEM: of clients, and of front proxies.
     pub clients: Option<String>,
     pub proxies: Option<String>,
     /// The client certificate for kubelets, and the CA bundle for theirs; None if they are not verified.
-    pub kubelet_client: Option<Pair>,
+    pub kubelet_client: Option<CertificateAndKey>,
     pub kubelet_ca: Option<String>,
     /// The CA and the certificate of the administrator's kubeconfig.
-    pub admin: Option<(Pair, Pair)>,
+    pub admin: Option<(CertificateAndKey, CertificateAndKey)>,
     /// When a certificate is due for renewal.
     pub renewal: Option<SystemTime>,
 }
 
 /// Reads the files and renews certificates that are due.
-pub type Load = Box<dyn Fn() -> Result<Credentials> + Send + Sync>;
+pub type LoadCredentials = Box<dyn Fn() -> Result<Credentials> + Send + Sync>;
 
-/// Timers stand still while a machine sleeps, so that a long wait is cut into days.
+/// Timers stand still while a machine sleeps: a long wait is split into days.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 /// Files that belong together are rarely written in one moment.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -49,16 +49,16 @@ pub fn serving(credentials: &Credentials) -> Result<Arc<Serving>> {
     Ok(Arc::new(Serving::new(certificates(pair)?, private_key(pair)?)?))
 }
 
-/// Keeps a server's credentials in step until it drains.
-pub struct Keeper {
-    pub load: Load,
+/// Keeps a server's credentials up to date until it drains.
+pub struct CredentialsRefresher {
+    pub load: LoadCredentials,
     pub current: Credentials,
     pub watched: Vec<PathBuf>,
     pub serving: Arc<Serving>,
     pub kubeconfig: Option<(PathBuf, SocketAddr)>,
 }
 
-impl Keeper {
+impl CredentialsRefresher {
     /// Reloads the credentials when their files change or are due.
     pub async fn run(mut self, server: Arc<Server>) {
         let mut closing = server.closing.subscribe();
@@ -128,7 +128,7 @@ fn kubelet_access(credentials: &Credentials) -> Result<(Trust, Option<Identity>)
         move |why: http_client::PemError| Error::Pem { path, source: why.into() }
     };
     let ca = credentials.kubelet_ca.as_ref().map(|pem| Trust::pem(pem.as_bytes()));
-    let trust = ca.transpose().map_err(bad("the CA bundle of kubelets"))?.unwrap_or(Trust::Anybody);
+    let trust = ca.transpose().map_err(bad("the CA bundle of kubelets"))?.unwrap_or(Trust::InsecureSkipVerify);
     let client = credentials.kubelet_client.as_ref();
     let identity = client.map(|pair| Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()));
     Ok((trust, identity.transpose().map_err(bad("the kubelet client certificate"))?))
@@ -139,7 +139,7 @@ fn exchange(ca_bundle: Option<&CaBundle>, pem: Option<&str>) -> Result<()> {
     ca_bundle.replace(pem).map_err(|why| Error::Pem { path: "a CA bundle".into(), source: why.into() })
 }
 
-/// Waits for a change, and for what comes right behind it.
+/// Waits for a change, and for further changes right after it.
 pub async fn settled(files: Option<&Files>) {
     match files {
         Some(files) => files.changed().await,

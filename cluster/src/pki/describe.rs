@@ -17,7 +17,7 @@ use super::Subject;
 pub enum DescribeError {
     #[error(transparent)]
     Der(#[from] nom::Err<X509Error>),
-    /// It expired before 1970.
+    /// The certificate expired before 1970.
     #[error(transparent)]
     Expiration(#[from] std::num::TryFromIntError),
 }
@@ -79,7 +79,7 @@ impl Description {
         }
     }
 
-    /// Whether it was issued for the subject by this CA.
+    /// Whether this CA issued the certificate for the subject.
     pub fn fits(&self, subject: &Subject, ca: &Description) -> bool {
         self.common_name == subject.common_name
             && self.organization == subject.organization

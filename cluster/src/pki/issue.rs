@@ -1,4 +1,4 @@
-//! Making keys and certificates.
+//! Creates keys and certificates.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-use super::{Pair, Subject};
+use super::{CertificateAndKey, Subject};
 use crate::error::Result;
 
 type Validity = (SystemTime, SystemTime);
@@ -18,7 +18,7 @@ pub(super) fn key() -> Result<(String, String)> {
     Ok((key.serialize_pem(), key.public_key_pem()))
 }
 
-/// A certificate that signs others, and its key.
+/// Creates a CA certificate and its key.
 pub(super) fn create_ca(common_name: &str, validity: Validity) -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     let certificate = ca_params(common_name, validity)?.self_signed(&key)?;
@@ -26,7 +26,7 @@ pub(super) fn create_ca(common_name: &str, validity: Validity) -> Result<(String
 }
 
 /// A new certificate for the key of a CA.
-pub(crate) fn renewed_ca(pair: &Pair, common_name: &str, validity: Validity) -> Result<String> {
+pub(crate) fn renewed_ca(pair: &CertificateAndKey, common_name: &str, validity: Validity) -> Result<String> {
     let key = KeyPair::from_pem(&pair.key)?;
     Ok(ca_params(common_name, validity)?.self_signed(&key)?.pem())
 }
@@ -39,7 +39,7 @@ fn ca_params(common_name: &str, validity: Validity) -> Result<CertificateParams>
 }
 
 /// A certificate with a new key.
-pub(super) fn leaf(ca: &Pair, subject: &Subject, validity: Validity) -> Result<(String, String)> {
+pub(super) fn leaf(ca: &CertificateAndKey, subject: &Subject, validity: Validity) -> Result<(String, String)> {
     let issuer = Issuer::from_ca_cert_pem(&ca.certificate, KeyPair::from_pem(&ca.key)?)?;
     let key = KeyPair::generate()?;
     let mut params = params(&subject.common_name, &subject.organization, validity)?;

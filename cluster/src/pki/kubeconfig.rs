@@ -5,13 +5,13 @@ use std::path::Path;
 
 use api::{Tree, base64, list, tree};
 
-use super::Pair;
+use super::CertificateAndKey;
 use crate::error::{Error, Result};
 use crate::machine::address::reachable;
 use crate::machine::files::write_private;
 
 /// A kubeconfig with one cluster, one user and one context.
-pub fn write(server: &str, ca: &str, user: &str, client: &Pair) -> Vec<u8> {
+pub fn write(server: &str, ca: &str, user: &str, client: &CertificateAndKey) -> Vec<u8> {
     let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(ca.as_bytes()) };
     let credentials = tree! {
         "client-certificate-data" => base64::encode(client.certificate.as_bytes()),
@@ -29,7 +29,12 @@ pub fn write(server: &str, ca: &str, user: &str, client: &Pair) -> Vec<u8> {
 }
 
 /// The kubeconfig of the administrator, for clients of this machine.
-pub(crate) fn write_kubeconfig(path: &Path, address: SocketAddr, ca: &Pair, admin: &Pair) -> Result<()> {
+pub(crate) fn write_kubeconfig(
+    path: &Path,
+    address: SocketAddr,
+    ca: &CertificateAndKey,
+    admin: &CertificateAndKey,
+) -> Result<()> {
     let url = format!("https://{}", SocketAddr::new(reachable(address.ip()), address.port()));
     let text = write(&url, &ca.certificate, "kubernetes-admin", admin);
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {

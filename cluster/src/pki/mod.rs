@@ -24,19 +24,19 @@ use crate::error::{Error, Result};
 use crate::machine::files::{write_durable, write_private};
 pub use describe::{Description, describe};
 
-/// A certificate and its key, in PEM, and where the certificate came from.
+/// A certificate and its key, in PEM, and the file of the certificate.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertificateAndKey {
     pub certificate: String,
     pub key: String,
     pub path: PathBuf,
 }
 
-impl Pair {
+impl CertificateAndKey {
     /// Reads an existing pair.
-    pub fn read(certificate: &Path, key: &Path) -> Result<Pair> {
+    pub fn read(certificate: &Path, key: &Path) -> Result<CertificateAndKey> {
         let read = |path: &Path| fs::read_to_string(path).map_err(Error::file(path));
-        Ok(Pair { certificate: read(certificate)?, key: read(key)?, path: certificate.to_path_buf() })
+        Ok(CertificateAndKey { certificate: read(certificate)?, key: read(key)?, path: certificate.to_path_buf() })
     }
 }
 
@@ -54,11 +54,11 @@ pub(crate) fn keep_self_signed(dir: &Path, name: &str, address: std::net::IpAddr
 }
 
 /// A self-signed certificate for a port without a configured one; clients cannot verify it.
-pub fn self_signed(name: &str, address: std::net::IpAddr) -> Result<Pair> {
+pub fn self_signed(name: &str, address: std::net::IpAddr) -> Result<CertificateAndKey> {
     let now = SystemTime::now();
     let validity = (now - Duration::from_secs(3600), now + Duration::from_secs(365 * 86_400));
     let (certificate, key) = issue::create_ca(&format!("{name}-ca@{address}"), validity)?;
-    let ca = Pair { certificate, key, path: PathBuf::new() };
+    let ca = CertificateAndKey { certificate, key, path: PathBuf::new() };
     let subject = Subject {
         file: String::new(),
         ca: "",
@@ -68,22 +68,22 @@ pub fn self_signed(name: &str, address: std::net::IpAddr) -> Result<Pair> {
         addresses: vec![address, std::net::IpAddr::from([127, 0, 0, 1])],
     };
     let (certificate, key) = issue::leaf(&ca, &subject, validity)?;
-    Ok(Pair { certificate, key, path: PathBuf::new() })
+    Ok(CertificateAndKey { certificate, key, path: PathBuf::new() })
 }
 
 /// The certificates of a pair, the leaf first.
-pub fn certificates(pair: &Pair) -> Result<Vec<CertificateDer<'static>>> {
+pub fn certificates(pair: &CertificateAndKey) -> Result<Vec<CertificateDer<'static>>> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect();
     all.map_err(|error| Error::Pem { path: pair.path.clone(), source: Box::new(error) })
 }
 
 /// The key of a pair.
-pub fn private_key(pair: &Pair) -> Result<PrivateKeyDer<'static>> {
+pub fn private_key(pair: &CertificateAndKey) -> Result<PrivateKeyDer<'static>> {
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes());
     key.map_err(|error| Error::Pem { path: pair.path.with_extension("key"), source: Box::new(error) })
 }
 
-/// Signs with one key, and takes what any of the public keys has signed too.
+/// Signs with one key, and accepts tokens that any of the public keys verifies.
 pub fn tokens(signing_key: &Path, public_keys: &[PathBuf]) -> Result<Tokens> {
     let bad = |path: &Path, source| Error::Pem { path: path.to_path_buf(), source };
     let key = fs::read(signing_key).map_err(Error::file(signing_key))?;
@@ -93,7 +93,7 @@ pub fn tokens(signing_key: &Path, public_keys: &[PathBuf]) -> Result<Tokens> {
         let pem = fs::read(path).map_err(Error::file(path))?;
         let keys = verification_keys(&pem).map_err(|error| bad(path, Box::new(error)))?;
         if keys.is_empty() {
-            return Err(bad(path, "there is no key in it".into()));
+            return Err(bad(path, "it contains no private key".into()));
         }
         for key in keys {
             tokens.trust(key).map_err(|error| bad(path, error.into()))?;
@@ -145,16 +145,16 @@ pub struct Pki {
     clock: Clock,
 }
 
-/// Who a certificate is for.
+/// The subject of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// The files are NAME.crt and NAME.key.
     pub file: String,
-    /// Whose key signs it: the name of that one's files.
+    /// The CA that signs it, by the name of its files.
     pub ca: &'static str,
     pub common_name: String,
     pub organization: String,
-    /// Without names and addresses it is a client's.
+    /// A certificate without names and addresses is for a client.
     pub names: Vec<String>,
     pub addresses: Vec<IpAddr>,
 }
@@ -182,10 +182,14 @@ impl Pki {
     }
 
     /// Reads a certificate and its key; None if they do not exist.
-    pub fn read(&self, file: &str) -> Result<Option<Pair>> {
+    pub fn read(&self, file: &str) -> Result<Option<CertificateAndKey>> {
         let (certificate, key) = (self.path(file, "crt"), self.path(file, "key"));
         let missing = |path: &Path| matches!(path.try_exists(), Ok(false));
-        if missing(&certificate) && missing(&key) { Ok(None) } else { Pair::read(&certificate, &key).map(Some) }
+        if missing(&certificate) && missing(&key) {
+            Ok(None)
+        } else {
+            CertificateAndKey::read(&certificate, &key).map(Some)
+        }
     }
 
     fn path(&self, file: &str, end: &str) -> PathBuf {
@@ -194,25 +198,25 @@ impl Pki {
 
     /// The CA of a name, created if missing. Before it expires it gets a new certificate for the same key, so that
     /// everything it has signed stays valid.
-    pub fn ensure_ca(&self, file: &str, common_name: &str) -> Result<Pair> {
+    pub fn ensure_ca(&self, file: &str, common_name: &str) -> Result<CertificateAndKey> {
         let Some(pair) = self.read(file)? else { return self.new_ca(file, common_name, "") };
         let description = described(&pair)?;
         if self.renewal(&description) > self.now() {
             return Ok(pair);
         }
         let certificate = issue::renewed_ca(&pair, common_name, self.validity(self.lifetimes.ca))?;
-        self.keep_ca(file, Pair { certificate: certificate + others(&pair.certificate), ..pair })
+        self.keep_ca(file, CertificateAndKey { certificate: certificate + others(&pair.certificate), ..pair })
     }
 
-    /// Another key. What the old one has signed stays good until its certificate is taken out by hand.
-    pub(crate) fn new_ca(&self, file: &str, common_name: &str, old: &str) -> Result<Pair> {
+    /// Creates another key. Certificates of the old key stay valid until its certificate is removed from the file.
+    pub(crate) fn new_ca(&self, file: &str, common_name: &str, old: &str) -> Result<CertificateAndKey> {
         let (certificate, key) = issue::create_ca(common_name, self.validity(self.lifetimes.ca))?;
-        let pair = Pair { certificate: certificate + old, key, path: self.path(file, "crt") };
+        let pair = CertificateAndKey { certificate: certificate + old, key, path: self.path(file, "crt") };
         self.keep_ca(file, pair)
     }
 
-    /// The certificate last: with it the pair is there. Nothing can replace it, so it waits for the disk.
-    fn keep_ca(&self, file: &str, pair: Pair) -> Result<Pair> {
+    /// Writes the certificate last: it completes the pair. A CA cannot be recreated, so the write waits for the disk.
+    fn keep_ca(&self, file: &str, pair: CertificateAndKey) -> Result<CertificateAndKey> {
         write_durable(&self.path(file, "key"), &pair.key)?;
         write_durable(&self.path(file, "crt"), &pair.certificate)?;
         Ok(pair)
@@ -241,7 +245,7 @@ impl Pki {
 
     /// A certificate signed by the CA. It is issued again if it is missing, unreadable, for another subject, of another
     /// CA, or about to expire.
-    pub fn leaf(&self, ca: &Pair, subject: &Subject) -> Result<Pair> {
+    pub fn leaf(&self, ca: &CertificateAndKey, subject: &Subject) -> Result<CertificateAndKey> {
         if let Ok(Some(pair)) = self.read(&subject.file)
             && let Ok(description) = described(&pair)
             && description.fits(subject, &described(ca)?)
@@ -252,12 +256,12 @@ impl Pki {
         self.issue(ca, subject)
     }
 
-    /// Makes it anew, whatever is there.
-    pub fn issue(&self, ca: &Pair, subject: &Subject) -> Result<Pair> {
+    /// Issues the certificate again, whether or not it exists.
+    pub fn issue(&self, ca: &CertificateAndKey, subject: &Subject) -> Result<CertificateAndKey> {
         let (certificate, key) = issue::leaf(ca, subject, self.validity(self.lifetimes.leaf))?;
         write_private(&self.path(&subject.file, "key"), &key)?;
         write_private(&self.path(&subject.file, "crt"), &certificate)?;
-        Ok(Pair { certificate, key, path: self.path(&subject.file, "crt") })
+        Ok(CertificateAndKey { certificate, key, path: self.path(&subject.file, "crt") })
     }
 
     /// An hour back, for clocks that differ.
@@ -279,7 +283,7 @@ impl Pki {
 }
 
 /// Describes the first certificate of a pair.
-pub fn described(pair: &Pair) -> Result<Description> {
+pub fn described(pair: &CertificateAndKey) -> Result<Description> {
     let bad = |source| Error::Pem { path: pair.path.clone(), source };
     let first = certificates(pair)?.into_iter().next().ok_or_else(|| bad("there is no certificate".into()))?;
     describe(&first).map_err(|error| bad(error.into()))

@@ -1,12 +1,12 @@
-//! Which certificates a cluster has: one list, with who signs them.
+//! The certificates of a cluster: one list, with their CAs.
 
 use std::net::IpAddr;
 
 use crate::error::Result;
-use crate::pki::{Pair, Pki, Subject};
+use crate::pki::{CertificateAndKey, Pki, Subject};
 
-/// The CAs: of the cluster, of the proxy that speaks for others, and of the ports of kubelets. A node writes the
-/// addresses for which it gets a certificate: clients of the API server must not trust the CA of those.
+/// The CAs: of the cluster, of the front proxy, and of the ports of kubelets. A node chooses the addresses of its
+/// serving certificate: clients of the API server must not trust the CA of the kubelets.
 pub(crate) const CAS: &[(&str, &str)] =
     &[("ca", "kubernetes"), ("front-proxy-ca", "front-proxy-ca"), (KUBELET_SERVING_CA, "kubelet-serving-ca")];
 
@@ -29,11 +29,11 @@ const CLIENTS: &[(&str, &str, &str, &str)] = &[
     ("scheduler", "ca", "system:kube-scheduler", ""),
     ("kube-proxy", "ca", "system:kube-proxy", ""),
     (KUBELET_CLIENT, "ca", KUBELET_CLIENT_USER, ""),
-    // Shown to servers behind this one; it speaks for whomever it names.
+    // Presented to servers behind this one, with the name of the user in headers.
     (PROXY_CLIENT, "front-proxy-ca", "front-proxy-client", ""),
 ];
 
-/// Everyone who has a certificate.
+/// The subjects of all certificates.
 pub fn subjects(node: &str, names: Vec<String>, addresses: Vec<IpAddr>) -> Vec<Subject> {
     let client = |&(file, ca, common_name, organization): &(&str, &'static str, &str, &str)| Subject {
         file: file.to_string(),
@@ -64,25 +64,25 @@ pub fn kubelet_serving(node: &str, addresses: &[IpAddr]) -> Subject {
     }
 }
 
-/// What a directory holds, each by the name of its files.
+/// The certificates of a directory, by the names of their files.
 pub struct IssuedCertificates {
-    pub cas: Vec<Pair>,
-    leaves: Vec<(String, Pair)>,
+    pub cas: Vec<CertificateAndKey>,
+    leaves: Vec<(String, CertificateAndKey)>,
 }
 
 impl IssuedCertificates {
-    pub(crate) fn leaf(&self, file: &str) -> Pair {
+    pub(crate) fn leaf(&self, file: &str) -> CertificateAndKey {
         self.leaves.iter().find(|(name, _)| name == file).map(|(_, pair)| pair.clone()).unwrap_or_default()
     }
 }
 
-/// Those that are there and good for a while, and new ones for the rest.
+/// Loads the certificates that stay valid for a while, and issues the others.
 pub fn ensure(pki: &Pki, subjects: &[Subject]) -> Result<IssuedCertificates> {
-    // Side by side, since each of them waits for the disk when it is new.
+    // In parallel, since each new one waits for the disk.
     let cas = std::thread::scope(|scope| {
         let key = scope.spawn(|| pki.tokens().map(drop));
         let threads: Vec<_> = CAS.iter().map(|(file, name)| scope.spawn(|| pki.ensure_ca(file, name))).collect();
-        let made = threads.into_iter().map(joined).collect::<Result<Vec<Pair>>>();
+        let made = threads.into_iter().map(joined).collect::<Result<Vec<CertificateAndKey>>>();
         joined(key).and(made)
     })?;
     let leaf = |subject: &Subject| {

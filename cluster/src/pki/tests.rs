@@ -27,7 +27,7 @@ impl Fixture {
     }
 
     /// CA and leaf, as a start reads or issues them.
-    fn pair(&self) -> (Pair, Pair) {
+    fn pair(&self) -> (CertificateAndKey, CertificateAndKey) {
         let ca = self.pki.ensure_ca("ca", "kubernetes").expect("a CA bundle");
         let leaf = self.pki.leaf(&ca, &subject()).expect("a leaf");
         (ca, leaf)

@@ -1,5 +1,5 @@
-//! `--apiserver-arg` and its siblings: flags of the components that run inside of `up`. Each is taken by the
-//! component, or refused by its name.
+//! `--apiserver-arg` and its siblings: flags of the components that run inside of `up`. Each is accepted by the
+//! component, or rejected by its name.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -32,13 +32,13 @@ pub(crate) struct ComponentArguments {
 }
 
 /// Flags that `up` decides itself, and why.
-type Owned = [(&'static str, &'static str)];
+type ReservedFlags = [(&'static str, &'static str)];
 
 const IN_PROCESS: &str = "it runs inside of `up`, without a port, a kubeconfig and an election of its own";
 const EMBEDDED: &str = "`up` keeps its objects in the embedded store";
 const OF_LOG: &str = "--log-format and --log-level of `up` say it";
 
-const APISERVER: &Owned = &[
+const APISERVER: &ReservedFlags = &[
     ("bind-address", "--bind-address of `up` says it"),
     ("data-dir", "--data-dir of `up` says it"),
     ("etcd-cafile", EMBEDDED),
@@ -51,13 +51,13 @@ const APISERVER: &Owned = &[
     ("service-cluster-ip-range", "--service-cidr of `up` says it"),
     ("v", OF_LOG),
 ];
-const MANAGER: &Owned = &[
+const MANAGER: &ReservedFlags = &[
     ("cluster-cidr", "--cluster-cidr of `up` says it"),
     ("controllers", "--controllers of `up` says it"),
     ("use-service-account-credentials", "each controller acts as its own account"),
 ];
-const SCHEDULER: &Owned = &[("write-config-to", "`tiphys kube-scheduler --write-config-to` does it")];
-const KUBELET: &Owned = &[
+const SCHEDULER: &ReservedFlags = &[("write-config-to", "`tiphys kube-scheduler --write-config-to` does it")];
+const KUBELET: &ReservedFlags = &[
     ("bootstrap-kubeconfig", IN_PROCESS),
     ("cert-dir", IN_PROCESS),
     ("cgroup-root", "--cgroup-root of `up` says it"),
@@ -71,13 +71,13 @@ const KUBELET: &Owned = &[
     ("root-dir", "--root-dir of `up` says it"),
 ];
 
-/// How nodes are reached: a name of a node need not be known anywhere else.
+/// The address types for connections to nodes: the name of a node may not resolve on other machines.
 const KUBELET_ADDRESSES: [&str; 3] = ["InternalIP", "ExternalIP", "Hostname"];
-/// What is on besides upstream's defaults: a kubelet writes its own node and pods alone.
+/// Enabled besides upstream's defaults: a kubelet may only write its own node and pods.
 const NODE_RESTRICTION: &str = "NodeRestriction";
 
 impl ComponentArguments {
-    /// The flags of the API server, with what `up` has by default.
+    /// The flags of the API server, with the defaults of `up`.
     pub(crate) fn apiserver(&self, data_dir: &Path, listen: SocketAddr) -> Result<ApiserverFlags> {
         const FLAG: &str = "--apiserver-arg";
         let words = checked(FLAG, &self.apiserver, |name| owner(APISERVER, name))?;
@@ -124,7 +124,7 @@ impl ComponentArguments {
     }
 }
 
-fn owner(owned: &Owned, name: &str) -> Option<&'static str> {
+fn owner(owned: &ReservedFlags, name: &str) -> Option<&'static str> {
     owned.iter().find(|(flag, _)| *flag == name).map(|(_, why)| *why)
 }
 
@@ -132,12 +132,12 @@ fn owner_of_common<F: HasCommon>(flags: &[Flag<F>], name: &str) -> Option<&'stat
     flags.iter().any(|flag| flag.name == name).then_some(IN_PROCESS)
 }
 
-/// The words as the component reads them, where none is decided by `up`. Dashes may be left away, as k3s has it.
+/// The flags for the component, after a check that `up` does not set them itself. Dashes may be omitted, as with k3s.
 fn checked(flag: &str, given: &[String], owner: impl Fn(&str) -> Option<&'static str>) -> Result<Vec<String>> {
     let bare: Vec<&str> = given.iter().map(|word| word.trim_start_matches('-')).collect();
     let refused = |word: &&str| {
         let name = word.split_once('=').map_or(*word, |(name, _)| name);
-        owner(name).map(|why| format!("{flag}: --{name} cannot be honoured: {why}"))
+        owner(name).map(|why| format!("{flag}: --{name} is not supported: {why}"))
     };
     let errors: Vec<String> = bare.iter().filter_map(refused).collect();
     if errors.is_empty() {
@@ -180,15 +180,15 @@ mod tests {
         assert_eq!(plain.enable_admission_plugins, ["NodeRestriction"]);
         assert!(plain.authentication.bootstrap_tokens && plain.kubelet_preferred_address_types == KUBELET_ADDRESSES);
         assert_eq!((plain.secure_port, plain.data_dir.as_deref()), (6443, Some(Path::new("/d"))));
-        let told = apiserver(&[
+        let parsed = apiserver(&[
             "enable-admission-plugins=AlwaysPullImages",
             "--event-ttl=2h",
             "enable-bootstrap-token-auth=false",
         ]);
-        let told = told.expect("flags");
-        assert_eq!(told.enable_admission_plugins, ["AlwaysPullImages", "NodeRestriction"]);
-        assert_eq!(told.config.event_ttl.as_secs(), 7200);
-        assert!(!told.authentication.bootstrap_tokens);
+        let parsed = parsed.expect("flags");
+        assert_eq!(parsed.enable_admission_plugins, ["AlwaysPullImages", "NodeRestriction"]);
+        assert_eq!(parsed.config.event_ttl.as_secs(), 7200);
+        assert!(!parsed.authentication.bootstrap_tokens);
         let without = apiserver(&["disable-admission-plugins=NodeRestriction"]).expect("flags");
         assert!(without.enable_admission_plugins.is_empty());
     }
@@ -201,7 +201,7 @@ mod tests {
             want.iter().for_each(|part| assert!(why.contains(part), "{part}: {why}"));
         };
         let refused = apiserver(&["secure-port=1", "--nope=2"]).err().expect("refused");
-        assert!(refused.contains("--apiserver-arg: --secure-port cannot be honoured: --port"), "{refused}");
+        assert!(refused.contains("--apiserver-arg: --secure-port is not supported: --port"), "{refused}");
         assert!(apiserver(&["nope"]).err().expect("refused").contains("--apiserver-arg: unknown flag: --nope"));
         let manager = |words: &[&str]| arguments(&[], words, &[], &[]).manager().map(drop);
         check(manager(&["concurrent-job-syncs=7"]), &[]);

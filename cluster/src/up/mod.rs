@@ -1,6 +1,7 @@
 //! `tiphys up`: a whole cluster on this machine, with its own certificates.
 
 pub mod arguments;
+pub mod hosts;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,21 +13,25 @@ use server::authentication::token::Tokens;
 use server::authentication::{Anonymous, Authentication, CaBundle, RequestHeader};
 use server::registry::admission::Setup;
 use server::tls::Serving;
+use stdx::cidr::IpNet;
 
 use crate::apiserver::flags::Flags;
 use crate::control_plane::addons::NodeDns;
-use crate::control_plane::{self, Controllers, ForPods, Plan, Running, addons};
+use crate::control_plane::in_process::administrator;
+use crate::control_plane::{self, ControlPlane, Controllers, Plan, PodFacingAddress, addons};
 use crate::error::{Error, Result};
+use crate::logs::Level;
 use crate::machine::address;
 use crate::machine::lock::Lock;
 use crate::machine::network::ClusterNetwork;
 use crate::node::options as node_options;
 use crate::pki::Pki;
 use crate::pki::cluster::ClusterPki;
-use crate::pki::credentials::{self, Credentials, Keeper, Load};
+use crate::pki::credentials::{self, Credentials, CredentialsRefresher, LoadCredentials};
 use crate::pki::kubeconfig::write_kubeconfig;
 use crate::pki::subjects::PROXY_CLIENT;
 use crate::{apiserver, controller_manager};
+use hosts::{HostOptions, NodeLink, RunningHosts};
 
 /// All controllers, including those for joining machines, which upstream does not run by default.
 pub const CONTROLLERS: &str = "*,bootstrap-signer-controller,token-cleaner-controller";
@@ -54,23 +59,49 @@ pub struct Up {
     pub apiserver: Flags,
     /// The ranges of pods and services.
     pub network: ClusterNetwork,
+    /// The network between the pods of different nodes; None if no other machine can join.
+    pub pod_network: Option<overlay::Config>,
+    /// The simulated hosts of further nodes, and their link; None without them.
+    pub hosts: Option<(SimulatedNodes, NodeLink)>,
 }
 
-/// What is on besides upstream's defaults: a kubelet writes its own node and pods alone.
+/// The further nodes of this machine.
+pub struct SimulatedNodes {
+    /// The number of nodes, with that of this machine.
+    pub nodes: u32,
+    /// The KubeletConfiguration of all nodes.
+    pub kubelet_config: api::Tree,
+    /// Parts of the nodes that do not run.
+    pub disable: Vec<String>,
+    /// The log level of the nodes.
+    pub log_level: Level,
+}
+
+/// A running cluster.
+pub struct RunningCluster {
+    /// The control plane, with the node of this machine.
+    pub control_plane: ControlPlane,
+    /// Its further nodes.
+    pub hosts: Option<RunningHosts>,
+}
+
+/// Enabled besides upstream's defaults: a kubelet may only write its own node and pods.
 const PLUGINS: [&str; 1] = ["NodeRestriction"];
 
 /// Starts the cluster and writes the kubeconfig of its administrator.
-pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
+pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningCluster> {
     progress("certificates");
-    let service_cidrs = options.network.service_cidrs.iter().map(|cidr| (cidr.network().address, cidr.prefix()));
-    options.apiserver.config.service_cidrs = service_cidrs.collect();
+    options.apiserver.config.service_cidrs = options.network.service_cidrs.iter().map(IpNet::network).collect();
+    // Pods of this machine are reached without the rules of a proxy.
+    options.apiserver.config.aggregation.routes_to_endpoints = true;
     let flags = apiserver::flags_checked(&options.apiserver, true)?;
-    let machine = address::advertised(options.listen.ip());
+    let link = options.hosts.as_ref().map(|(_, link)| link.address());
+    let machine = link.unwrap_or_else(|| address::advertised(options.listen.ip()));
     let config = apiserver::config(flags);
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let mut sans = options.tls_sans.clone();
     let for_pods = options.network.api_server_address();
-    sans.extend(for_pods.map(|address| address.to_string()));
+    sans.extend(for_pods.into_iter().chain(link).map(|address| address.to_string()));
     let mut own = ClusterPki::new(pki, options.listen.ip(), &config, &sans)?.verifying_kubelets();
     if let Some(agent) = &mut options.agent {
         own = own.with_kubelet(&mut agent.config, machine)?;
@@ -80,42 +111,74 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     let serving = credentials::serving(&current)?;
     let followed = apiserver::followed(flags)?;
     let plan = apiserver_plan(flags, &own, &current, serving.clone())?;
-    let told = controller_options(&options, &own, &plan.config)?;
+    let controller_settings = controller_options(&options, &own, &plan.config)?;
     let is_on_loopback = options.listen.ip().is_loopback() && flags.advertise_address.is_none();
     let watched = apiserver::watched(flags, Some(&own));
     let plan = Plan {
         port_hint: "choose another one by --port",
-        // A server that listens on other addresses is reached by pods there.
-        pod_address: for_pods
+        // A server that listens on other addresses is reachable for pods there.
+        pod_address: link
+            .or(for_pods)
             .filter(|_| options.agent.is_some() && is_on_loopback)
-            .map(|address| ForPods { address, fallback: machine }),
-        controllers: Some(Controllers { chosen: options.controllers.clone(), options: told }),
+            .map(|address| PodFacingAddress { address, fallback: machine, is_of_device: link.is_some() }),
+        controllers: Some(Controllers { chosen: options.controllers.clone(), options: controller_settings }),
         scheduler: options.scheduler,
         fake_nodes: options.fake_nodes,
         agent: options.agent,
         lock: Some(options.lock),
         ..plan
     };
+    let node_name = plan.agent.as_ref().map(|agent| agent.config.node_name.clone()).unwrap_or_default();
     let node_dns = plan.agent.as_ref().map(|agent| NodeDns::of(agent));
     let running = control_plane::start(plan, progress).await?;
     let ca = current.admin.as_ref().map_or("", |(ca, _)| ca.certificate.as_str());
     addons::create(&running.server, &options.controllers, &address::joined_at(running.address), ca).await?;
     addons::create_node_services(&running.server, node_dns).await?;
+    if let Some(network) = &options.pod_network {
+        addons::create_pod_network(&running.server, network).await?;
+    }
+    let hosts = match options.hosts {
+        Some((simulated, link)) => {
+            progress("nodes");
+            let server = match is_on_loopback {
+                true => format!("https://{}", SocketAddr::new(link.address(), running.address.port())),
+                false => address::joined_at(running.address),
+            };
+            let SimulatedNodes { nodes, kubelet_config, disable, log_level } = simulated;
+            let (data_dir, ca) = (options.data_dir.clone(), ca.to_string());
+            let host_options =
+                HostOptions { nodes, data_dir, node_name, server, ca, kubelet_config, disable, log_level };
+            match hosts::start(&administrator(&running.server), host_options, link).await {
+                Ok(hosts) => Some(hosts),
+                Err(error) => {
+                    running.stop().await;
+                    return Err(error);
+                }
+            }
+        }
+        None => None,
+    };
     progress("kubeconfig");
     if let Some((ca, admin)) = &current.admin {
         write_kubeconfig(&options.kubeconfig, running.address, ca, admin)?;
     }
-    let keeper = Keeper { watched, load, current, serving, kubeconfig: Some((options.kubeconfig, running.address)) };
+    let keeper = CredentialsRefresher {
+        watched,
+        load,
+        current,
+        serving,
+        kubeconfig: Some((options.kubeconfig, running.address)),
+    };
     tokio::spawn(keeper.run(running.server.clone()));
     for followed in followed {
         tokio::spawn(followed.run(running.server.clone()));
     }
-    Ok(running)
+    Ok(RunningCluster { control_plane: running, hosts })
 }
 
-/// The API server by its flags; what they leave open is as a cluster of ours has it.
+/// The API server by its flags, with the defaults of `up`.
 fn apiserver_plan(flags: &Flags, own: &ClusterPki, current: &Credentials, serving: Arc<Serving>) -> Result<Plan> {
-    // The cluster's own proxies are known by other names than those of flags.
+    // The cluster's own front proxy has another name than those of the flags.
     let has_proxies = flags.authentication.proxy_ca_file.is_some();
     let of_flags = Credentials { proxies: current.proxies.clone().filter(|_| has_proxies), ..current.clone() };
     let mut plan = apiserver::plan(flags, Some(own), &of_flags, serving)?;
@@ -131,46 +194,46 @@ fn apiserver_plan(flags: &Flags, own: &ClusterPki, current: &Credentials, servin
 
 /// The options of the controllers: their flags, then the defaults of `up`.
 fn controller_options(options: &Up, own: &ClusterPki, config: &server::Config) -> Result<Arc<controllers::Options>> {
-    let (flags, mut told) = (&options.manager, controller_manager::read_options(&options.manager)?);
+    let (flags, mut controller_settings) = (&options.manager, controller_manager::read_options(&options.manager)?);
     let usual = own.controller_options(config)?;
     let or = |text: &mut String, usual: &String| {
         if text.is_empty() {
             text.clone_from(usual);
         }
     };
-    or(&mut told.root_ca, &usual.root_ca);
-    or(&mut told.service_account_private_key, &usual.service_account_private_key);
-    told.cluster_signing = told.cluster_signing.or(&usual.cluster_signing);
-    if told.service_cluster_ip_range.is_empty() {
-        told.service_cluster_ip_range.clone_from(&usual.service_cluster_ip_range);
+    or(&mut controller_settings.root_ca, &usual.root_ca);
+    or(&mut controller_settings.service_account_private_key, &usual.service_account_private_key);
+    controller_settings.cluster_signing = controller_settings.cluster_signing.or(&usual.cluster_signing);
+    if controller_settings.service_cluster_ip_range.is_empty() {
+        controller_settings.service_cluster_ip_range.clone_from(&usual.service_cluster_ip_range);
     }
     if !flags.common.given.contains(&"allocate-node-cidrs") {
-        // Machines that join need a range each; nodes that run nothing may be more than there are ranges.
-        told.allocate_node_cidrs = options.agent.is_some() || options.fake_nodes == 0;
+        // Each joining machine needs a range; fake nodes may outnumber the ranges.
+        controller_settings.allocate_node_cidrs = options.agent.is_some() || options.fake_nodes == 0;
     }
-    told.cluster_cidr = options.network.pod_cidrs.iter().map(ToString::to_string).collect();
-    told.balance_by_nodes = usual.balance_by_nodes;
+    controller_settings.cluster_cidr = options.network.pod_cidrs.iter().map(ToString::to_string).collect();
+    controller_settings.balance_by_nodes = usual.balance_by_nodes;
     // Machines that join with `agent` request serving certificates.
-    told.approve_kubelet_serving = true;
-    told.local_path_directory = volumes(&options.data_dir)?;
-    Ok(Arc::new(told))
+    controller_settings.approve_kubelet_serving = true;
+    controller_settings.local_path_directory = volumes(&options.data_dir)?;
+    Ok(Arc::new(controller_settings))
 }
 
-/// What every object of a cluster of ours passes.
+/// The admission plugins of a cluster that `up` creates.
 pub fn admission() -> Result<Arc<Setup>> {
     Ok(Setup::new(&PLUGINS.map(str::to_string), &[], None).map_err(Error::Flags)?.into())
 }
 
-/// Where the directories of local volumes are. A volume names its directory for good, so that the path is whole.
+/// The directory of local volumes. The path is absolute, because volumes store it.
 fn volumes(data_dir: &Path) -> Result<String> {
     let path = std::path::absolute(data_dir.join("volumes")).map_err(Error::file(data_dir))?;
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Who is known in a cluster that has nothing but its own certificates and tokens.
+/// Authentication for a cluster with only its own certificates and tokens.
 pub fn authentication(current: &Credentials, tokens: Tokens, config: &server::Config) -> Result<Authentication> {
     let read = |pem: &Option<String>| pem.as_deref().map(parse_ca_bundle).transpose();
-    let proxies = |ca_bundle| RequestHeader::new(ca_bundle, vec![PROXY_CLIENT.to_string()], Names::usual());
+    let proxies = |ca_bundle| RequestHeader::new(ca_bundle, vec![PROXY_CLIENT.to_string()], Names::default_names());
     Ok(Authentication {
         clients: read(&current.clients)?,
         request_header: read(&current.proxies)?
@@ -189,8 +252,9 @@ fn parse_ca_bundle(pem: &str) -> Result<CaBundle> {
     CaBundle::new(pem).map_err(|why| Error::Pem { path: "a CA bundle".into(), source: why.into() })
 }
 
-/// What the flags name, and of the data directory what they do not. The administrator's certificate stays good.
-fn loader(own: &ClusterPki, flags: &Flags) -> Load {
+/// Loads the credentials of the flags, and those of the data directory where the flags name none. The administrator's
+/// certificate stays valid.
+fn loader(own: &ClusterPki, flags: &Flags) -> LoadCredentials {
     let (own, of_flags) = (own.clone(), apiserver::loader(flags, Some(own.clone())));
     let has_clients = flags.client_ca_file.is_some();
     Box::new(move || {

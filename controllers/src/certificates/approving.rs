@@ -35,9 +35,9 @@ impl Controller {
         if request.str("spec.signerName") == plan::KUBELET_SERVING {
             return self.approve_serving(name, &request, &asked).await;
         }
-        let ways = plan::recognized(&request, &asked.subject);
+        let ways = plan::auto_approvals(&request, &asked.subject);
         for way in &ways {
-            let answer = self.context.client.create(REVIEWS, "", &plan::question(&request, way)).await?;
+            let answer = self.context.client.create(REVIEWS, "", &plan::access_review(&request, way)).await?;
             if answer.bool("status.allowed") {
                 return self.approve(name, &request, way).await;
             }
@@ -66,7 +66,7 @@ impl Controller {
         }
     }
 
-    async fn approve(&self, name: &str, request: &Tree, way: &plan::Recognized) -> Result<Outcome> {
+    async fn approve(&self, name: &str, request: &Tree, way: &plan::AutoApproval) -> Result<Outcome> {
         let approved = plan::approved(request, way, self.context.now_seconds());
         let written = self.context.client.update_subresource(REQUESTS, "", name, "approval", &approved).await;
         written.map(|_| Outcome::Done)

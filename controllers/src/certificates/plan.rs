@@ -53,7 +53,7 @@ pub(super) fn usages(request: &Tree) -> Vec<&str> {
 
 /// Why a signer does not issue a certificate.
 #[derive(Debug, PartialEq, Error)]
-pub(super) enum Refusal {
+pub(super) enum SigningError {
     #[error("subject organization is not system:nodes")]
     Organization,
     #[error("subject common name does not begin with system:node:")]
@@ -71,7 +71,7 @@ pub(super) enum Refusal {
 }
 
 /// Whether the signer issues such a certificate; the reason if it does not.
-pub(super) fn check(signer: &str, subject: &Subject, usages: &[&str]) -> Result<(), Refusal> {
+pub(super) fn check(signer: &str, subject: &Subject, usages: &[&str]) -> Result<(), SigningError> {
     match signer {
         KUBELET_CLIENT => check_kubelet_client(subject, usages),
         KUBELET_SERVING => check_kubelet_serving(subject, usages),
@@ -80,7 +80,7 @@ pub(super) fn check(signer: &str, subject: &Subject, usages: &[&str]) -> Result<
     }
 }
 
-fn check_kubelet_client(subject: &Subject, usages: &[&str]) -> Result<(), Refusal> {
+fn check_kubelet_client(subject: &Subject, usages: &[&str]) -> Result<(), SigningError> {
     check_nodes_group(subject)?;
     let names =
         [(subject.dns_names, "DNS"), (subject.emails, "Email"), (subject.addresses, "IP"), (subject.uris, "URI")];
@@ -89,57 +89,57 @@ fn check_kubelet_client(subject: &Subject, usages: &[&str]) -> Result<(), Refusa
     check_usages(usages, "client auth")
 }
 
-fn check_kubelet_serving(subject: &Subject, usages: &[&str]) -> Result<(), Refusal> {
+fn check_kubelet_serving(subject: &Subject, usages: &[&str]) -> Result<(), SigningError> {
     check_nodes_group(subject)?;
     if subject.dns_names + subject.addresses == 0 {
-        return Err(Refusal::MissingAltName);
+        return Err(SigningError::MissingAltName);
     }
     refuse_names(&[(subject.emails, "Email"), (subject.uris, "URI")])?;
     check_usages(usages, "server auth")?;
     check_node_name(subject)
 }
 
-fn check_nodes_group(subject: &Subject) -> Result<(), Refusal> {
+fn check_nodes_group(subject: &Subject) -> Result<(), SigningError> {
     if subject.organizations == ["system:nodes"] {
         return Ok(());
     }
-    Err(Refusal::Organization)
+    Err(SigningError::Organization)
 }
 
-fn check_node_name(subject: &Subject) -> Result<(), Refusal> {
+fn check_node_name(subject: &Subject) -> Result<(), SigningError> {
     if subject.common_name.starts_with("system:node:") {
         return Ok(());
     }
-    Err(Refusal::CommonName)
+    Err(SigningError::CommonName)
 }
 
-fn refuse_names(names: &[(usize, &'static str)]) -> Result<(), Refusal> {
+fn refuse_names(names: &[(usize, &'static str)]) -> Result<(), SigningError> {
     match names.iter().find(|(count, _)| *count > 0) {
-        Some((_, kind)) => Err(Refusal::AltNames(kind)),
+        Some((_, kind)) => Err(SigningError::AltNames(kind)),
         None => Ok(()),
     }
 }
 
 /// The usages must be exactly those of a TLS certificate; `key encipherment` is optional.
-fn check_usages(usages: &[&str], purpose: &str) -> Result<(), Refusal> {
+fn check_usages(usages: &[&str], purpose: &str) -> Result<(), SigningError> {
     let mut wanted = ["digital signature", "key encipherment", purpose];
     wanted.sort_unstable();
     let fits = |optional: &str| {
         wanted.iter().all(|usage| usages.contains(usage) || *usage == optional)
             && usages.iter().all(|usage| wanted.contains(usage))
     };
-    if fits("key encipherment") { Ok(()) } else { Err(Refusal::Usages(wanted.join(" "))) }
+    if fits("key encipherment") { Ok(()) } else { Err(SigningError::Usages(wanted.join(" "))) }
 }
 
-fn check_client(usages: &[&str]) -> Result<(), Refusal> {
+fn check_client(usages: &[&str]) -> Result<(), SigningError> {
     let strange = |usage: &&&str| !matches!(**usage, "digital signature" | "key encipherment" | "client auth");
     if let Some(usage) = usages.iter().find(strange) {
-        return Err(Refusal::ClientUsage((*usage).to_string()));
+        return Err(SigningError::ClientUsage((*usage).to_string()));
     }
     if usages.contains(&"client auth") {
         return Ok(());
     }
-    Err(Refusal::MissingClientAuth)
+    Err(SigningError::MissingClientAuth)
 }
 
 /// The validity of the certificate.
@@ -175,23 +175,23 @@ fn with_condition(request: &Tree, kind: &str, reason: &str, message: &str, now: 
 
 /// A type of request that may be approved automatically.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Recognized {
+pub(crate) struct AutoApproval {
     /// The subresource that the requestor must be allowed to create.
     pub permission: &'static str,
     message: &'static str,
 }
 
-static SELF_NODE: Recognized = Recognized {
+static SELF_NODE: AutoApproval = AutoApproval {
     permission: "selfnodeclient",
     message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
 };
-static NODE: Recognized = Recognized {
+static NODE: AutoApproval = AutoApproval {
     permission: "nodeclient",
     message: "Auto approving kubelet client certificate after SubjectAccessReview.",
 };
 
 /// The types that a request matches, the most specific one first.
-pub(super) fn recognized(request: &Tree, subject: &Subject) -> Vec<&'static Recognized> {
+pub(super) fn auto_approvals(request: &Tree, subject: &Subject) -> Vec<&'static AutoApproval> {
     if request.str("spec.signerName") != KUBELET_CLIENT || check_kubelet_client(subject, &usages(request)).is_err() {
         return Vec::new();
     }
@@ -199,7 +199,7 @@ pub(super) fn recognized(request: &Tree, subject: &Subject) -> Vec<&'static Reco
     is_own.then_some(&SELF_NODE).into_iter().chain([&NODE]).collect()
 }
 
-pub(crate) static SELF_SERVING: Recognized = Recognized {
+pub(crate) static SELF_SERVING: AutoApproval = AutoApproval {
     permission: "",
     message: "Auto approving kubelet serving certificate: it names the node's own addresses alone.",
 };
@@ -219,8 +219,8 @@ pub(crate) fn is_own_serving(request: &Tree, subject: &Subject, hosts: &[String]
     is_serving && !hosts.is_empty() && hosts.iter().all(is_own)
 }
 
-/// The SubjectAccessReview that asks whether the requestor may have the certificate.
-pub(super) fn question(request: &Tree, recognized: &Recognized) -> Tree {
+/// The SubjectAccessReview that checks whether the requestor may have the certificate.
+pub(super) fn access_review(request: &Tree, recognized: &AutoApproval) -> Tree {
     let mut spec = tree! {
         "user" => request.str("spec.username"),
         "resourceAttributes" => tree! {
@@ -239,7 +239,7 @@ pub(super) fn question(request: &Tree, recognized: &Recognized) -> Tree {
     tree! { "apiVersion" => "authorization.k8s.io/v1", "kind" => "SubjectAccessReview", "spec" => spec }
 }
 
-pub(super) fn approved(request: &Tree, recognized: &Recognized, now: i64) -> Tree {
+pub(super) fn approved(request: &Tree, recognized: &AutoApproval, now: i64) -> Tree {
     with_condition(request, "Approved", "AutoApproved", recognized.message, now)
 }
 
@@ -348,14 +348,14 @@ mod tests {
     #[test]
     fn recognizes_requests_of_nodes() {
         let ways = |user: &str, signer: &str| {
-            let found = recognized(&request(signer, user, &[]), &kubelet());
+            let found = auto_approvals(&request(signer, user, &[]), &kubelet());
             found.iter().map(|way| way.permission).collect::<Vec<_>>()
         };
         assert_eq!(ways("system:node:a", KUBELET_CLIENT), ["selfnodeclient", "nodeclient"]);
         assert_eq!(ways("system:bootstrap:x", KUBELET_CLIENT), ["nodeclient"]);
         assert_eq!(ways("system:node:a", CLIENT), [""; 0]);
         let request = request(KUBELET_CLIENT, "system:node:a", &[]);
-        let asked = question(&request, &SELF_NODE);
+        let asked = access_review(&request, &SELF_NODE);
         assert_eq!(asked.str("spec.resourceAttributes.subresource"), "selfnodeclient");
         assert_eq!((asked.str("spec.user"), asked.list("spec.groups").len()), ("system:node:a", 1));
         assert!(!is_undecided(&approved(&request, &NODE, 5)));

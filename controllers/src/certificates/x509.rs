@@ -10,11 +10,11 @@ use x509_parser::error::{PEMError, X509Error};
 use x509_parser::extensions::{GeneralName, ParsedExtension, X509Extension};
 use x509_parser::nom;
 use x509_parser::pem::parse_x509_pem;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
 
 use super::der;
 use super::plan::Subject;
-use crate::support::keys::{Form, Key, KeyError};
+use crate::support::keys::{Key, KeyError, SignatureEncoding};
 
 const NAMES: [u64; 4] = [2, 5, 29, 17];
 const SHA256_ECDSA: [u64; 7] = [1, 2, 840, 10045, 4, 3, 2];
@@ -98,14 +98,12 @@ impl Request {
         let (_, csr) = X509CertificationRequest::from_der(&pem.contents)?;
         csr.verify_signature()?;
         let info = &csr.certification_request_info;
-        let texts = |names: Vec<Option<&str>>| names.into_iter().flatten().map(str::to_string).collect::<Vec<_>>();
-        let subject = Subject {
-            common_name: texts(info.subject.iter_common_name().map(|name| name.as_str().ok()).collect())
-                .pop()
-                .unwrap_or_default(),
-            organizations: texts(info.subject.iter_organization().map(|name| name.as_str().ok()).collect()),
-            ..Subject::default()
-        };
+        // Other implementations may understand a name that cannot be decoded here: it would be signed without a check.
+        let text = |name: &AttributeTypeAndValue<'_>| Ok::<_, X509Error>(name.as_str()?.to_string());
+        let common_names = info.subject.iter_common_name().map(text).collect::<Result<Vec<_>, _>>()?;
+        let organizations = info.subject.iter_organization().map(text).collect::<Result<Vec<_>, _>>()?;
+        let common_name = common_names.into_iter().next_back().unwrap_or_default();
+        let subject = Subject { common_name, organizations, ..Subject::default() };
         let mut request = Request {
             subject,
             name: info.subject.as_raw().to_vec(),
@@ -167,7 +165,7 @@ impl Ca {
             _ => None,
         });
         Ok(Ca {
-            key: Key::read(key, Form::Der)?,
+            key: Key::read(key, SignatureEncoding::Der)?,
             name: certificate.subject().as_raw().to_vec(),
             key_id,
             ends: certificate.validity().not_after.timestamp(),
@@ -304,6 +302,13 @@ mod tests {
         );
         let refused = ca.sign(&request, &["x"], now, 600).expect_err("an unknown usage");
         assert_eq!(refused.to_string(), "unrecognized usage values: [\"x\"]");
+    }
+
+    /// `O=system:masters` as a BMPString, which other programs decode.
+    #[test]
+    fn refuses_names_that_cannot_be_decoded() {
+        let refused = Request::read(include_bytes!("testdata/undecodable.csr"));
+        assert!(matches!(refused, Err(Error::Signature(_))), "a subject that is not judged would be signed");
     }
 
     #[test]

@@ -21,22 +21,22 @@ struct Controller {
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let informer = setup.informer(ALL);
     let roles = informer.store().clone();
-    let gathering = Gathering::default();
+    let gathering = AggregatedRoles::default();
     let queue = context.queue.clone();
     // Any role may match any aggregation rule: every aggregated role is queued.
-    informer.on_change(move |change| gathering.follow(change).into_iter().for_each(|key| queue.add(key)));
+    informer.on_change(move |change| gathering.update(change).into_iter().for_each(|key| queue.add(key)));
     Some(Box::new(Controller { roles, client: context.client.clone() }))
 }
 
-/// The names of the aggregated roles. There are few, so that a change of one role need not scan all roles.
+/// The names of the aggregated roles. They are few: a change of one role need not scan all roles.
 #[derive(Default)]
-struct Gathering(Mutex<Vec<Key>>);
+struct AggregatedRoles(Mutex<Vec<Key>>);
 
-impl Gathering {
-    fn follow(&self, change: &client::Change) -> Vec<Key> {
+impl AggregatedRoles {
+    fn update(&self, change: &client::Change) -> Vec<Key> {
         let mut names = self.0.lock();
         names.retain(|name| *name != change.key);
-        if change.new.as_deref().is_some_and(plan::gathers) {
+        if change.new.as_deref().is_some_and(plan::is_aggregated) {
             names.push(change.key.clone());
         }
         names.clone()

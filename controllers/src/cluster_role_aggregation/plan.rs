@@ -5,13 +5,13 @@ use std::sync::Arc;
 use api::selector::Selector;
 use api::{Tree, tree};
 
-pub(super) fn gathers(role: &Tree) -> bool {
+pub(super) fn is_aggregated(role: &Tree) -> bool {
     !role.list("aggregationRule.clusterRoleSelectors").is_empty()
 }
 
 /// The role to apply if its rules are out of date. `roles` are sorted by name, which is the order of the rules.
 pub(super) fn plan(role: &Tree, roles: &[Arc<Tree>]) -> Option<Tree> {
-    if !gathers(role) {
+    if !is_aggregated(role) {
         return None;
     }
     let selectors: Vec<Selector> = role

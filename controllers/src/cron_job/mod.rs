@@ -1,34 +1,25 @@
 //! Starts the Jobs of CronJobs on schedule.
 
 mod plan;
-mod rule;
 mod schedule;
-mod zone;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Tree;
 use client::{DeleteOptions, Key, Propagation, Resource, Result, Selection, Store, index};
-use stdx::sync::Mutex;
 
 use crate::support::owner;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use plan::{Event, Plan, Start};
-use schedule::Timetable;
-use zone::Zone;
+use plan::{Event, Plan, ScheduledJob};
+use schedule::ZonedSchedule;
 
 const CRON_JOBS: Resource = Resource::new("batch", "v1", "cronjobs");
 const JOBS: Resource = Resource::new("batch", "v1", "jobs");
-/// The time zone database of the system, and the local time zone.
-const ZONES: &str = "/usr/share/zoneinfo";
-const LOCAL: &str = "/etc/localtime";
 
 struct Controller {
     cron_jobs: Arc<Store>,
     jobs: Arc<Store>,
     context: Context,
-    zones: Zones,
 }
 
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -47,7 +38,6 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
         cron_jobs: cron_jobs.store().clone(),
         jobs: jobs.store().clone(),
         context: context.clone(),
-        zones: Zones::default(),
     }))
 }
 
@@ -60,7 +50,7 @@ impl Controller {
     async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(cron) = self.cron_jobs.get(key) else { return Ok(Outcome::Done) };
         let jobs = self.jobs.find(index::CONTROLLER, cron.str("metadata.uid"));
-        let plan = plan::plan(&cron, &jobs, self.zones.timetable(&cron), self.context.clock.now());
+        let plan = plan::plan(&cron, &jobs, parse_schedule(&cron), self.context.clock.now());
         let again = plan.again;
         let mut status = plan.status.clone();
         let result = self.execute(&cron, plan, &mut status).await;
@@ -85,7 +75,7 @@ impl Controller {
         }
     }
 
-    async fn start(&self, cron: &Tree, start: &Start, status: &mut Tree) -> Result<()> {
+    async fn start(&self, cron: &Tree, start: &ScheduledJob, status: &mut Tree) -> Result<()> {
         let (namespace, name) = (cron.str("metadata.namespace"), start.job.str("metadata.name"));
         let job = match self.context.client.create(JOBS, namespace, &start.job).await {
             Ok(job) => {
@@ -157,41 +147,16 @@ impl Reconcile for Controller {
     }
 }
 
-/// The time zones in use, by name; at most a few hundred.
-#[derive(Default)]
-struct Zones(Mutex<BTreeMap<String, Option<Zone>>>);
-
-impl Zones {
-    /// A time zone in the schedule itself takes precedence over `spec.timeZone`.
-    fn timetable(&self, cron: &Tree) -> std::result::Result<Timetable, Event> {
-        let text = cron.str("spec.schedule");
-        let asked = cron.str("spec.timeZone");
-        let of_spec = self.zone(asked).ok_or_else(|| plan::unknown_zone(asked))?;
-        let schedule = kinds::batch::cron::parse(text).map_err(|error| plan::unparseable(text, &error.to_string()))?;
-        let zone = match kinds::batch::cron::zone_of(text) {
-            Some(name) => self.zone(name).ok_or_else(|| plan::unknown_zone(name))?,
-            None => of_spec,
-        };
-        Ok(Timetable { schedule, zone })
-    }
-
-    fn zone(&self, name: &str) -> Option<Zone> {
-        let mut zones = self.0.lock();
-        zones.entry(name.to_string()).or_insert_with(|| read_zone(name)).clone()
-    }
-}
-
-/// The empty name is the local zone. Only names of the time zone database are opened, so that no other file is read.
-fn read_zone(name: &str) -> Option<Zone> {
-    match name {
-        "UTC" | "Etc/UTC" => Some(Zone::utc()),
-        "" | "Local" => Some(std::fs::read(LOCAL).ok().and_then(|bytes| Zone::parse(&bytes)).unwrap_or_else(Zone::utc)),
-        name if kinds::batch::cron::is_zone(name) => Zone::parse(&std::fs::read(format!("{ZONES}/{name}")).ok()?),
-        _ => None,
-    }
-}
-
-/// The weekday of a day since 1970-01-01; 0 is Sunday.
-fn weekday(day: i64) -> i64 {
-    (day + 4).rem_euclid(7)
+/// A time zone in the schedule itself takes precedence over `spec.timeZone`.
+fn parse_schedule(cron: &Tree) -> std::result::Result<ZonedSchedule, Event> {
+    let zones = kinds::time_zones::database();
+    let zone = |name: &str| zones.zone(name).ok_or_else(|| plan::unknown_zone(name));
+    let text = cron.str("spec.schedule");
+    let of_spec = zone(cron.str("spec.timeZone"))?;
+    let schedule = kinds::batch::cron::parse(text).map_err(|error| plan::unparseable(text, &error.to_string()))?;
+    let zone = match kinds::batch::cron::zone_of(text) {
+        Some(name) => zone(name)?,
+        None => of_spec,
+    };
+    Ok(ZonedSchedule { schedule, zone })
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use api::time::{self, Timestamp};
 use api::{Tree, list, tree};
 
-use super::schedule::Timetable;
+use thiserror::Error;
+
+use super::schedule::ZonedSchedule;
 
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 /// Added to the requeue delay, so that the key is not reconciled a moment too early.
@@ -37,14 +39,14 @@ pub(super) struct Plan {
     pub status: Tree,
     /// Jobs to delete before one is started (`concurrencyPolicy: Replace`).
     pub replace: Vec<Arc<Tree>>,
-    pub start: Option<Start>,
+    pub start: Option<ScheduledJob>,
     /// Finished Jobs beyond the history limits.
     pub old: Vec<Arc<Tree>>,
     pub again: Option<Duration>,
 }
 
 #[derive(Debug)]
-pub(super) struct Start {
+pub(super) struct ScheduledJob {
     pub job: Tree,
     pub scheduled: i64,
 }
@@ -60,10 +62,10 @@ pub(crate) fn unparseable(schedule: &str, why: &str) -> Event {
 
 /// `timetable` is the parsed schedule and zone, or the event to record if parsing failed. `jobs` are the Jobs
 /// controlled by the CronJob.
-pub(super) fn plan(cron: &Tree, jobs: &[Arc<Tree>], timetable: Result<Timetable, Event>, now: Timestamp) -> Plan {
+pub(super) fn plan(cron: &Tree, jobs: &[Arc<Tree>], zoned: Result<ZonedSchedule, Event>, now: Timestamp) -> Plan {
     let mut plan = Plan { status: cron.at("status").clone(), ..Plan::default() };
     plan.follow(jobs);
-    plan.forget_missing(jobs);
+    plan.remove_missing(jobs);
     plan.old = too_old(cron, jobs);
     for job in &plan.old {
         drop_active(&mut plan.status, job.str("metadata.uid"));
@@ -72,9 +74,9 @@ pub(super) fn plan(cron: &Tree, jobs: &[Arc<Tree>], timetable: Result<Timetable,
         return plan;
     }
     let is_suspended = cron.bool("spec.suspend");
-    match timetable {
+    match zoned {
         Err(event) if !is_suspended || event.reason == UNKNOWN_ZONE => plan.events.push(event),
-        Ok(timetable) if !is_suspended => plan.schedule(cron, jobs, &timetable, now),
+        Ok(zoned) if !is_suspended => plan.schedule(cron, jobs, &zoned, now),
         _ => {}
     }
     plan
@@ -133,7 +135,7 @@ impl Plan {
         }
     }
 
-    fn forget_missing(&mut self, jobs: &[Arc<Tree>]) {
+    fn remove_missing(&mut self, jobs: &[Arc<Tree>]) {
         let is_there = |uid: &str| jobs.iter().any(|job| job.str("metadata.uid") == uid);
         let missing: Vec<Tree> =
             self.status.list("active").iter().filter(|reference| !is_there(reference.str("uid"))).cloned().collect();
@@ -143,7 +145,7 @@ impl Plan {
         }
     }
 
-    fn schedule(&mut self, cron: &Tree, jobs: &[Arc<Tree>], timetable: &Timetable, now: Timestamp) {
+    fn schedule(&mut self, cron: &Tree, jobs: &[Arc<Tree>], zoned: &ZonedSchedule, now: Timestamp) {
         let schedule = cron.str("spec.schedule");
         if schedule.contains("TZ") {
             let message = format!(
@@ -151,34 +153,34 @@ impl Plan {
             );
             self.events.push(warning("UnsupportedSchedule", message));
         }
-        match self.due(cron, timetable, now) {
+        match self.due(cron, zoned, now) {
             Err(why) => {
                 let message = format!("invalid schedule: {schedule} : {why}");
                 return self.events.push(warning("InvalidSchedule", message));
             }
-            Ok(Some(due)) => self.start(cron, jobs, timetable, due, now),
+            Ok(Some(due)) => self.start(cron, jobs, zoned, due, now),
             Ok(None) => {}
         }
-        let from = match Past::of(cron, &self.status, timetable, now, false) {
-            Ok(Past { most_recent: Some(time), .. }) => time,
-            Ok(Past { missed: 0, earliest, .. }) => earliest,
+        let from = match MissedSchedules::of(cron, &self.status, zoned, now, false) {
+            Ok(MissedSchedules { most_recent: Some(time), .. }) => time,
+            Ok(MissedSchedules { missed: 0, earliest, .. }) => earliest,
             _ => now.seconds,
         };
-        self.again = timetable.next(from).map(|next| until(now, next) + DELTA);
+        self.again = zoned.next(from).map(|next| until(now, next) + DELTA);
     }
 
-    fn due(&mut self, cron: &Tree, timetable: &Timetable, now: Timestamp) -> Result<Option<i64>, &'static str> {
-        let past = Past::of(cron, &self.status, timetable, now, true)?;
-        if past.most_recent.is_some() && past.missed > MANY {
+    fn due(&mut self, cron: &Tree, zoned: &ZonedSchedule, now: Timestamp) -> Result<Option<i64>, ScheduleError> {
+        let missed = MissedSchedules::of(cron, &self.status, zoned, now, true)?;
+        if missed.most_recent.is_some() && missed.missed > MANY {
             let message =
                 "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
             self.events.push(warning("TooManyMissedTimes", message.to_string()));
         }
-        Ok(past.most_recent)
+        Ok(missed.most_recent)
     }
 
     /// Starts the Job that is due unless the deadline or the concurrency policy forbids it.
-    fn start(&mut self, cron: &Tree, jobs: &[Arc<Tree>], timetable: &Timetable, due: i64, now: Timestamp) {
+    fn start(&mut self, cron: &Tree, jobs: &[Arc<Tree>], zoned: &ZonedSchedule, due: i64, now: Timestamp) {
         let deadline = cron.int("spec.startingDeadlineSeconds").map(|allowed| due.saturating_add(allowed));
         if deadline.is_some_and(|deadline| Timestamp { seconds: deadline, nanos: 0 } < now) {
             let message = format!("Missed scheduled time to start a job: {}", rfc1123(due));
@@ -203,53 +205,60 @@ impl Plan {
             }
             _ => {}
         }
-        let offset = if cron.str("spec.timeZone").is_empty() { 0 } else { timetable.zone.offset(due) };
-        self.start = Some(Start { job: build_job(cron, name, &with_offset(due, offset)), scheduled: due });
+        let offset = if cron.str("spec.timeZone").is_empty() { 0 } else { zoned.zone.offset(due) };
+        self.start = Some(ScheduledJob { job: build_job(cron, name, &with_offset(due, offset)), scheduled: due });
     }
 }
 
+/// Why the times of a schedule cannot be computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+enum ScheduleError {
+    /// The schedule has no further time. The text is upstream's.
+    #[error("time difference between two schedules is less than 1 second")]
+    NoNextTime,
+}
+
 /// The schedule times since the last start.
-struct Past {
+struct MissedSchedules {
     earliest: i64,
     most_recent: Option<i64>,
     /// The approximate number of missed times; 0 if only one was missed.
     missed: i64,
 }
 
-impl Past {
+impl MissedSchedules {
     /// Looks back to the last start, or only as far as `startingDeadlineSeconds` allows.
     fn of(
         cron: &Tree,
         status: &Tree,
-        timetable: &Timetable,
+        zoned: &ZonedSchedule,
         now: Timestamp,
         by_deadline: bool,
-    ) -> Result<Past, &'static str> {
+    ) -> Result<MissedSchedules, ScheduleError> {
         let seconds = |text: &str| time::parse(text).ok().map(|time| time.seconds);
         let created = seconds(cron.str("metadata.creationTimestamp")).unwrap_or(now.seconds);
         let mut earliest = seconds(status.str("lastScheduleTime")).unwrap_or(created);
         if let Some(allowed) = cron.int("spec.startingDeadlineSeconds").filter(|_| by_deadline) {
             earliest = earliest.max(now.seconds.saturating_sub(allowed));
         }
-        let never = "time difference between two schedules is less than 1 second";
-        let first = timetable.next(earliest).ok_or(never)?;
+        let first = zoned.next(earliest).ok_or(ScheduleError::NoNextTime)?;
         if now.seconds < first {
-            return Ok(Past { earliest, most_recent: None, missed: 0 });
+            return Ok(MissedSchedules { earliest, most_recent: None, missed: 0 });
         }
-        let second = timetable.next(first).ok_or(never)?;
+        let second = zoned.next(first).ok_or(ScheduleError::NoNextTime)?;
         if now.seconds < second {
-            return Ok(Past { earliest, most_recent: Some(first), missed: 0 });
+            return Ok(MissedSchedules { earliest, most_recent: Some(first), missed: 0 });
         }
         let interval = second - first;
         let missed = (now.seconds - first) / interval + 1;
         // Starts close to the present, at a multiple of the interval from the first time.
         let mut most_recent = None;
-        let mut time = timetable.next(first + (missed - 2) * interval);
+        let mut time = zoned.next(first + (missed - 2) * interval);
         while let Some(found) = time.filter(|time| *time <= now.seconds) {
             most_recent = Some(found);
-            time = timetable.next(found);
+            time = zoned.next(found);
         }
-        Ok(Past { earliest, most_recent, missed })
+        Ok(MissedSchedules { earliest, most_recent, missed })
     }
 }
 
@@ -320,7 +329,7 @@ fn rfc1123(seconds: i64) -> String {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let day = seconds.div_euclid(86_400);
     let (year, month, date) = time::civil(day);
-    let name = DAYS[super::weekday(day) as usize];
+    let name = DAYS[api::time::weekday(day) as usize];
     let month = MONTHS[(month - 1) as usize];
     let rest = seconds.rem_euclid(86_400);
     format!("{name}, {date:02} {month} {year} {:02}:{:02}:{:02} +0000", rest / 3600, rest / 60 % 60, rest % 60)

@@ -1,9 +1,10 @@
 //! Computes the next time of a schedule.
 
-use kinds::batch::cron::{Fields, Schedule};
+use std::sync::Arc;
 
-use super::weekday;
-use super::zone::Zone;
+use api::time::weekday;
+use kinds::batch::cron::{Fields, Schedule};
+use kinds::time_zones::Zone;
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 3600;
@@ -13,12 +14,12 @@ const MAX_DAYS: usize = 5 * 366;
 
 /// A schedule in a time zone.
 #[derive(Debug, Clone)]
-pub(crate) struct Timetable {
+pub(crate) struct ZonedSchedule {
     pub schedule: Schedule,
-    pub zone: Zone,
+    pub zone: Arc<Zone>,
 }
 
-impl Timetable {
+impl ZonedSchedule {
     /// The first time after the given second; None if there is none.
     pub(super) fn next(&self, after: i64) -> Option<i64> {
         match &self.schedule {
@@ -80,17 +81,17 @@ mod tests {
     fn check(schedule: &str, zone: &str, after: &str, want: &[&str]) {
         let schedule = kinds::batch::cron::parse(schedule).expect("a schedule");
         let zone = if zone.is_empty() { Zone::utc() } else { Zone::parse(&file(zone)).expect("a zone") };
-        let timetable = Timetable { schedule, zone };
+        let zoned = ZonedSchedule { schedule, zone: Arc::new(zone) };
         let mut time = api::time::parse(after).expect("a time").seconds;
         for want in want {
-            match timetable.next(time) {
+            match zoned.next(time) {
                 Some(next) => time = next,
                 None => {
                     assert_eq!(*want, "never");
                     return;
                 }
             }
-            assert_eq!(api::time::format_seconds(time), *want, "{timetable:?}");
+            assert_eq!(api::time::format_seconds(time), *want, "{zoned:?}");
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) struct Backoff(BTreeMap<String, (Timestamp, Duration)>);
 impl Backoff {
     /// None if a replacement may be created now, which is recorded; otherwise the remaining backoff.
     pub(super) fn wait(&mut self, key: &str, now: Timestamp) -> Option<Duration> {
-        self.forget(now);
+        self.remove_expired(now);
         let known = self.0.get(key).copied();
         if let Some(left) = known.and_then(|(since, pause)| pause.checked_sub(elapsed(since, now)))
             && !left.is_zero()
@@ -28,7 +28,7 @@ impl Backoff {
     }
 
     /// Entries that were not used for twice the longest backoff are dropped.
-    fn forget(&mut self, now: Timestamp) {
+    fn remove_expired(&mut self, now: Timestamp) {
         self.0.retain(|_, (since, _)| elapsed(*since, now) <= LONGEST * 2);
     }
 }

@@ -18,7 +18,8 @@ struct Revisions {
 impl Revisions {
     fn of(set: &Tree, mut all: Vec<Arc<Tree>>) -> Revisions {
         history::sort(&mut all);
-        let (current, old) = all.into_iter().partition(|revision| history::is_of(revision, set.at("spec.template")));
+        let (current, old) =
+            all.into_iter().partition(|revision| history::has_template(revision, set.at("spec.template")));
         Revisions { current, old }
     }
 
@@ -67,24 +68,24 @@ impl Controller {
 
     async fn snapshot(&self, set: &Tree, number: i64) -> Result<String> {
         let template = set.at("spec.template");
-        let hash = hash::of_template(template, set.int("status.collisionCount"));
+        let hash = hash::template_hash(template, set.int("status.collisionCount"));
         let revision = history::build(set, number, HASH, &hash);
         let (namespace, name) = (set.str("metadata.namespace"), revision.str("metadata.name"));
         match self.control.client.create(REVISIONS, namespace, &revision).await {
             Err(error) if error.is_already_exists() => {
                 let there = self.control.client.get(REVISIONS, namespace, name).await?;
-                if history::is_of(&there, template) && owner::is_controlled_by(&there, set) {
+                if history::has_template(&there, template) && owner::is_controlled_by(&there, set) {
                     return Ok(hash);
                 }
-                self.collide(set).await?;
+                self.increase_collision_count(set).await?;
                 Err(error)
             }
             result => result.map(|_| hash),
         }
     }
 
-    /// The name is taken by another object: the next hash uses a higher collision count.
-    async fn collide(&self, set: &Tree) -> std::result::Result<(), Error> {
+    /// Another object has the name: the next hash uses a higher collision count.
+    async fn increase_collision_count(&self, set: &Tree) -> std::result::Result<(), Error> {
         let mut status = set.at("status").clone();
         status.set("collisionCount", set.int("status.collisionCount").unwrap_or_default() + 1);
         status::write(&self.control.client, SETS, set, status).await

@@ -12,17 +12,17 @@ use client::{Change, Resource, Result, Selection, Store, index};
 use stdx::clock::Clock;
 use stdx::sync::Mutex;
 
-use crate::support::family::{self, Parent};
+use crate::support::family::{self, ParentKind};
 use crate::support::pod_control::PodControl;
-use crate::support::{PODS, owner, pods, status, unless_going};
+use crate::support::{PODS, ignore_terminating_namespace, owner, pods, status};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use backoff::Backoff;
-use plan::{Ended, Observed, Plan};
+use plan::{FinishedPod, ObservedState, Plan};
 
 const SETS: Resource = Resource::new("apps", "v1", "daemonsets");
 const REVISIONS: Resource = Resource::new("apps", "v1", "controllerrevisions");
 const NODES: Selection = Selection::all(Resource::core("nodes"));
-const PARENT: Parent = Parent { kind: "DaemonSet", selector: family::label_selector };
+const PARENT: ParentKind = ParentKind { kind: "DaemonSet", selector: family::label_selector };
 
 struct Controller {
     sets: Arc<Store>,
@@ -76,11 +76,11 @@ impl Controller {
         let nodes = self.nodes.all();
         let fits = pod::fits(&set, &nodes);
         let now = self.clock.now();
-        let observed = Observed { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: &hash, now };
+        let observed = ObservedState { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: &hash, now };
         let plan = plan::plan(&observed, |node| self.wait(&set, node));
         let again = plan.again;
         let result = self.execute(&set, plan, &hash, &mut pods).await;
-        let observed = Observed { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: &hash, now };
+        let observed = ObservedState { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: &hash, now };
         status::write(&self.control.client, SETS, &set, plan::status(&observed)).await?;
         result?;
         self.truncate(&set, &old, &pods).await?;
@@ -111,7 +111,7 @@ impl Controller {
         deleted.error.or(error).map_or(Ok(()), Err)
     }
 
-    fn record_ended(&self, set: &Tree, ended: &Ended) {
+    fn record_ended(&self, set: &Tree, ended: &FinishedPod) {
         let metadata = ended.pod.at("metadata");
         let (namespace, name, node) = (metadata.str("namespace"), metadata.str("name"), &ended.node);
         let recorder = &self.control.recorder;
@@ -128,6 +128,6 @@ impl Controller {
 
 impl Reconcile for Controller {
     fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
-        Box::pin(async { unless_going(self.sync(key).await) })
+        Box::pin(async { ignore_terminating_namespace(self.sync(key).await) })
     }
 }

@@ -7,18 +7,18 @@ use std::time::Duration;
 use api::time::Timestamp;
 use api::{Tree, tree};
 
-use super::pod::{self, Fit};
+use super::pod::{self, NodeFit};
+use crate::support::int_or_percent::{self, Rounding};
 use crate::support::pods::{self, is_terminating};
-use crate::support::share::{self, Round};
 
 /// The maximum number of creations or deletions per sync.
 const BURST: usize = 250;
 
-pub(super) struct Observed<'a> {
+pub(super) struct ObservedState<'a> {
     pub set: &'a Tree,
     pub nodes: &'a [Arc<Tree>],
     /// Whether each node should run a pod.
-    pub fits: &'a [Fit],
+    pub fits: &'a [NodeFit],
     /// The pods controlled by the set.
     pub pods: &'a [Arc<Tree>],
     /// The hash of the revision that pods are updated to.
@@ -28,7 +28,7 @@ pub(super) struct Observed<'a> {
 
 /// An event about a finished pod.
 #[derive(Debug, PartialEq)]
-pub(super) struct Ended {
+pub(super) struct FinishedPod {
     pub pod: Arc<Tree>,
     pub failed: bool,
     pub node: String,
@@ -39,18 +39,18 @@ pub(super) struct Plan {
     /// Names of the nodes that need a pod.
     pub create: Vec<String>,
     pub delete: Vec<Arc<Tree>>,
-    pub ended: Vec<Ended>,
+    pub ended: Vec<FinishedPod>,
     pub again: Option<Duration>,
 }
 
 /// The pods of each node, oldest first. Nodes without pods are not included.
-pub(crate) type ByNode<'a> = BTreeMap<&'a str, Vec<&'a Arc<Tree>>>;
+pub(crate) type PodsByNode<'a> = BTreeMap<&'a str, Vec<&'a Arc<Tree>>>;
 
 /// The new and the old pod of a node.
-type NewAndOld<'a> = (Option<&'a Arc<Tree>>, Option<&'a Arc<Tree>>);
+type PodPair<'a> = (Option<&'a Arc<Tree>>, Option<&'a Arc<Tree>>);
 
 /// `wait` returns the remaining backoff for the replacement of a failed pod on a node.
-pub(super) fn plan(observed: &Observed<'_>, wait: impl FnMut(&str) -> Option<Duration>) -> Plan {
+pub(super) fn plan(observed: &ObservedState<'_>, wait: impl FnMut(&str) -> Option<Duration>) -> Plan {
     let mut plan = observed.manage(wait);
     let is_rolling = observed.set.str("spec.updateStrategy.type") == "RollingUpdate";
     if plan.create.is_empty() && plan.delete.is_empty() && is_rolling {
@@ -66,9 +66,9 @@ fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     a.into_iter().chain(b).min()
 }
 
-impl<'a> Observed<'a> {
-    pub(super) fn by_node(&self) -> ByNode<'a> {
-        let mut by_node: ByNode<'a> = BTreeMap::new();
+impl<'a> ObservedState<'a> {
+    pub(super) fn by_node(&self) -> PodsByNode<'a> {
+        let mut by_node: PodsByNode<'a> = BTreeMap::new();
         for there in self.pods.iter().filter(|there| !(pods::is_terminal(there) && is_terminating(there))) {
             by_node.entry(pod::target(there)).or_default().push(there);
         }
@@ -90,7 +90,9 @@ impl<'a> Observed<'a> {
             match by_node.remove(name) {
                 None if fit.should_run => plan.create.push(name.to_string()),
                 None => {}
-                Some(there) if fit.may_stay => self.keep(&mut plan, name, &there, fit.should_run, &mut wait),
+                Some(there) if fit.should_continue_running => {
+                    self.keep(&mut plan, name, &there, fit.should_run, &mut wait)
+                }
                 Some(there) => plan.delete.extend(there.into_iter().filter(|there| !is_terminating(there)).cloned()),
             }
         }
@@ -116,7 +118,7 @@ impl<'a> Observed<'a> {
             } else if let Some(pause) = failed.then(|| wait(node)).flatten() {
                 plan.again = earlier(plan.again, Some(pause));
             } else {
-                plan.ended.push(Ended { pod: pod.clone(), failed, node: node.to_string() });
+                plan.ended.push(FinishedPod { pod: pod.clone(), failed, node: node.to_string() });
                 plan.delete.push(pod.clone());
             }
         }
@@ -150,7 +152,7 @@ impl<'a> Observed<'a> {
 
     /// A number or percentage of the nodes that should run a pod.
     fn most(&self, field: &str, nodes: i64) -> Option<i64> {
-        share::of(self.set.at("spec.updateStrategy.rollingUpdate").at(field), nodes, Round::Up)
+        int_or_percent::scaled_value(self.set.at("spec.updateStrategy.rollingUpdate").at(field), nodes, Rounding::Up)
     }
 
     fn is_available(&self, there: &Tree) -> bool {
@@ -179,14 +181,14 @@ impl<'a> Observed<'a> {
     }
 
     /// The new and old pod of a node; None if `manage` must clean up first.
-    fn on_node<'b>(&self, there: &[&'b Arc<Tree>]) -> Option<NewAndOld<'b>> {
+    fn on_node<'b>(&self, there: &[&'b Arc<Tree>]) -> Option<PodPair<'b>> {
         let living = there.iter().copied().filter(|there| !is_terminating(there));
         let (new, old): (Vec<&Arc<Tree>>, Vec<&Arc<Tree>>) =
             living.partition(|there| pod::is_updated(self.set, there, self.hash));
         (new.len() <= 1 && old.len() <= 1).then(|| (new.first().copied(), old.first().copied()))
     }
 
-    fn roll_in_place(&self, plan: &mut Plan, by_node: &ByNode<'_>, most: i64) {
+    fn roll_in_place(&self, plan: &mut Plan, by_node: &PodsByNode<'_>, most: i64) {
         let mut lost = 0;
         let mut candidates = Vec::new();
         for there in by_node.values() {
@@ -207,7 +209,7 @@ impl<'a> Observed<'a> {
 
     /// Creates a new pod before its old one is deleted. Old pods on nodes that should no longer run one stay until
     /// enough pods are available elsewhere.
-    fn roll_with_surge(&self, plan: &mut Plan, by_node: &ByNode<'_>, most: i64) {
+    fn roll_with_surge(&self, plan: &mut Plan, by_node: &PodsByNode<'_>, most: i64) {
         let (mut surging, mut serving) = (0, 0);
         let mut candidates = Vec::new();
         let mut leaving = Vec::new();
@@ -240,7 +242,7 @@ impl<'a> Observed<'a> {
     }
 }
 
-pub(super) fn status(observed: &Observed<'_>) -> Tree {
+pub(super) fn status(observed: &ObservedState<'_>) -> Tree {
     let by_node = observed.by_node();
     let [mut desired, mut current, mut misscheduled, mut ready, mut available, mut updated] = [0i64; 6];
     for (node, fit) in observed.nodes.iter().zip(observed.fits) {

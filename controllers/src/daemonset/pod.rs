@@ -60,22 +60,25 @@ fn tolerations(set: &Tree) -> Vec<Tree> {
 
 /// Whether a node should run a pod, and whether an existing pod may continue to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fit {
+pub(crate) struct NodeFit {
     pub should_run: bool,
-    pub may_stay: bool,
+    pub should_continue_running: bool,
 }
 
-pub(super) fn fits(set: &Tree, nodes: &[Arc<Tree>]) -> Vec<Fit> {
+pub(super) fn fits(set: &Tree, nodes: &[Arc<Tree>]) -> Vec<NodeFit> {
     let tolerations = tolerations(set);
     nodes.iter().map(|node| fit(set.at("spec.template.spec"), &tolerations, node)).collect()
 }
 
-fn fit(spec: &Tree, tolerations: &[Tree], node: &Tree) -> Fit {
+fn fit(spec: &Tree, tolerations: &[Tree], node: &Tree) -> NodeFit {
     if !nodes::is_wanted(spec, node) {
-        return Fit { should_run: false, may_stay: false };
+        return NodeFit { should_run: false, should_continue_running: false };
     }
-    let should_run = !nodes::is_repelled(tolerations, node, &["NoSchedule", "NoExecute"]);
-    Fit { should_run, may_stay: should_run || !nodes::is_repelled(tolerations, node, &["NoExecute"]) }
+    let should_run = !nodes::has_untolerated_taint(tolerations, node, &["NoSchedule", "NoExecute"]);
+    NodeFit {
+        should_run,
+        should_continue_running: should_run || !nodes::has_untolerated_taint(tolerations, node, &["NoExecute"]),
+    }
 }
 
 /// The node that a pod is bound to or meant for.

@@ -4,8 +4,8 @@ mod plan;
 mod revision;
 mod rollback;
 mod rollout;
+mod state;
 mod status;
-mod work;
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use api::Tree;
 use client::{Client, DeleteOptions, Error, Recorder, Resource, Result, Selection, Store, index};
 use stdx::clock::Clock;
 
-use crate::support::family::{self, Parent};
-use crate::support::{PODS, owner, pods, unless_going};
+use crate::support::family::{self, ParentKind};
+use crate::support::{PODS, ignore_terminating_namespace, owner, pods};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{Plan, Write};
 use rollback::Rollback;
 
 const DEPLOYMENTS: Resource = Resource::new("apps", "v1", "deployments");
 const SETS: Resource = Resource::new("apps", "v1", "replicasets");
-const PARENT: Parent = Parent { kind: "Deployment", selector: family::label_selector };
+const PARENT: ParentKind = ParentKind { kind: "Deployment", selector: family::label_selector };
 
 struct Controller {
     deployments: Arc<Store>,
@@ -81,7 +81,7 @@ impl Controller {
             Write::Create { set, event } => self.create(deployment, &set, event).await,
             Write::Update { set, event } => {
                 self.client.update(SETS, namespace, set.str("metadata.name"), &set).await?;
-                self.tell_scaled(deployment, event);
+                self.record_scaling_event(deployment, event);
                 Ok(())
             }
             Write::Delete { set } => {
@@ -99,12 +99,12 @@ impl Controller {
     async fn create(&self, deployment: &Tree, set: &Tree, event: Option<String>) -> Result<()> {
         match self.client.create(SETS, deployment.str("metadata.namespace"), set).await {
             Ok(_) => {
-                self.tell_scaled(deployment, event);
+                self.record_scaling_event(deployment, event);
                 Ok(())
             }
             Err(error) if error.is_already_exists() => {
-                // The name is taken by another ReplicaSet: the next hash uses a higher collision count.
-                self.update_status(&plan::collided(deployment)).await?;
+                // Another ReplicaSet has the name: the next hash uses a higher collision count.
+                self.update_status(&plan::with_increased_collision_count(deployment)).await?;
                 Err(error)
             }
             Err(error) if error.is_terminating() => Err(error),
@@ -129,11 +129,11 @@ impl Controller {
     async fn roll_back(&self, deployment: &Tree, rollback: Rollback) -> Result<()> {
         let (namespace, name) = (deployment.str("metadata.namespace"), deployment.str("metadata.name"));
         self.client.update(DEPLOYMENTS, namespace, name, &rollback.deployment).await?;
-        rollback.note.record(&self.recorder, deployment);
+        rollback.event.record(&self.recorder, deployment);
         Ok(())
     }
 
-    fn tell_scaled(&self, deployment: &Tree, event: Option<String>) {
+    fn record_scaling_event(&self, deployment: &Tree, event: Option<String>) {
         if let Some(event) = event {
             self.recorder.normal(deployment, "ScalingReplicaSet", event);
         }
@@ -150,6 +150,6 @@ impl Controller {
 
 impl Reconcile for Controller {
     fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
-        Box::pin(async { unless_going(self.sync(key).await) })
+        Box::pin(async { ignore_terminating_namespace(self.sync(key).await) })
     }
 }

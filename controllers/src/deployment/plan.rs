@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::Tree;
 use api::time::Timestamp;
 
-use super::work::{Set, SetChange, Work};
+use super::state::{DeploymentState, ReplicaSet, ReplicaSetChange};
 use super::{revision, rollback, rollout, status};
 
 /// A write, in the order of execution.
@@ -41,59 +41,61 @@ pub(super) fn plan(
     old_pods_run: impl FnOnce(Option<&Tree>) -> bool,
     now: Timestamp,
 ) -> Plan {
-    let mut work = Work::new(deployment, sets, now);
+    let mut state = DeploymentState::new(deployment, sets, now);
     let is_deleting = deployment.at("metadata").has("deletionTimestamp");
     if !is_deleting {
-        status::set_paused(&mut work.deployment, now);
+        status::set_paused(&mut state.deployment, now);
     }
-    if let Some(wished) = rollback::wished(deployment).filter(|_| !is_deleting && !deployment.bool("spec.paused")) {
-        return Plan { writes: vec![Write::Rollback(rollback::plan(&work, wished))], again: None };
+    if let Some(wished) =
+        rollback::requested_revision(deployment).filter(|_| !is_deleting && !deployment.bool("spec.paused"))
+    {
+        return Plan { writes: vec![Write::Rollback(rollback::plan(&state, wished))], again: None };
     }
-    let found = revision::sync(&mut work);
+    let found = revision::sync(&mut state);
     if found {
-        set_new_progress(&mut work, false);
+        set_new_progress(&mut state, false);
     }
     if is_deleting {
-        let status = status::count(&work);
-        return Plan { writes: writes(work, deployment, status), again: None };
+        let status = status::count(&state);
+        return Plan { writes: writes(state, deployment, status), again: None };
     }
-    if deployment.bool("spec.paused") || rollout::is_scaling(&work) {
-        rollout::scale(&mut work);
+    if deployment.bool("spec.paused") || rollout::is_scaling(&state) {
+        rollout::scale(&mut state);
         if deployment.bool("spec.paused") {
-            revision::clean_up(&mut work);
+            revision::clean_up(&mut state);
         }
-        let status = status::count(&work);
-        return Plan { writes: writes(work, deployment, status), again: None };
+        let status = status::count(&state);
+        return Plan { writes: writes(state, deployment, status), again: None };
     }
-    roll_out(&mut work, old_pods_run);
-    if !found && work.new.is_some() {
-        set_new_progress(&mut work, true);
+    roll_out(&mut state, old_pods_run);
+    if !found && state.new.is_some() {
+        set_new_progress(&mut state, true);
     }
-    let status = status::of_rollout(&work);
+    let status = status::rollout_status(&state);
     let again = status::requeue_after(deployment, &status, now);
-    Plan { writes: writes(work, deployment, status), again }
+    Plan { writes: writes(state, deployment, status), again }
 }
 
-fn set_new_progress(work: &mut Work, is_made: bool) {
-    let name = work.new_set().map(|set| set.tree.str("metadata.name").to_string()).unwrap_or_default();
-    status::set_new_set_progress(&mut work.deployment, &name, is_made, work.now);
+fn set_new_progress(state: &mut DeploymentState, is_made: bool) {
+    let name = state.new_set().map(|set| set.tree.str("metadata.name").to_string()).unwrap_or_default();
+    status::set_new_set_progress(&mut state.deployment, &name, is_made, state.now);
 }
 
-fn roll_out(work: &mut Work, old_pods_run: impl FnOnce(Option<&Tree>) -> bool) {
-    let is_busy = if work.is_rolling() {
-        rollout::roll(work)
+fn roll_out(state: &mut DeploymentState, old_pods_run: impl FnOnce(Option<&Tree>) -> bool) {
+    let is_busy = if state.is_rolling() {
+        rollout::roll(state)
     } else {
-        let old_pods_run = old_pods_run(work.new_set().map(|set| &set.tree));
-        rollout::recreate(work, old_pods_run)
+        let old_pods_run = old_pods_run(state.new_set().map(|set| &set.tree));
+        rollout::recreate(state, old_pods_run)
     };
-    if !is_busy && status::is_complete(&work.deployment, work.deployment.at("status")) {
-        revision::clean_up(work);
+    if !is_busy && status::is_complete(&state.deployment, state.deployment.at("status")) {
+        revision::clean_up(state);
     }
 }
 
-fn writes(work: Work, deployment: &Tree, status: Tree) -> Vec<Write> {
-    let mut changed = work.deployment;
-    let mut writes: Vec<Write> = work.sets.into_iter().filter_map(write).collect();
+fn writes(state: DeploymentState, deployment: &Tree, status: Tree) -> Vec<Write> {
+    let mut changed = state.deployment;
+    let mut writes: Vec<Write> = state.sets.into_iter().filter_map(write).collect();
     // The new ReplicaSet is created before the old ones are scaled down.
     writes.sort_by_key(|write| !matches!(write, Write::Create { .. }));
     changed.set("status", status);
@@ -106,17 +108,17 @@ fn writes(work: Work, deployment: &Tree, status: Tree) -> Vec<Write> {
     writes
 }
 
-fn write(set: Set) -> Option<Write> {
+fn write(set: ReplicaSet) -> Option<Write> {
     let event = scaled(&set);
     match set.change {
-        SetChange::Keep => None,
-        SetChange::Create => Some(Write::Create { set: set.tree, event }),
-        SetChange::Update => Some(Write::Update { set: set.tree, event }),
-        SetChange::Delete => Some(Write::Delete { set: set.tree }),
+        ReplicaSetChange::Keep => None,
+        ReplicaSetChange::Create => Some(Write::Create { set: set.tree, event }),
+        ReplicaSetChange::Update => Some(Write::Update { set: set.tree, event }),
+        ReplicaSetChange::Delete => Some(Write::Delete { set: set.tree }),
     }
 }
 
-fn scaled(set: &Set) -> Option<String> {
+fn scaled(set: &ReplicaSet) -> Option<String> {
     let (before, after) = (set.before, set.replicas());
     let direction = match after.cmp(&before) {
         std::cmp::Ordering::Equal => return None,
@@ -126,8 +128,8 @@ fn scaled(set: &Set) -> Option<String> {
     Some(format!("Scaled {direction} replica set {} from {before} to {after}", set.tree.str("metadata.name")))
 }
 
-/// The Deployment with a higher collision count, after the name of the new ReplicaSet was taken.
-pub(crate) fn collided(deployment: &Tree) -> Tree {
+/// The Deployment with a higher collision count, if another ReplicaSet has the name of the new one.
+pub(crate) fn with_increased_collision_count(deployment: &Tree) -> Tree {
     let mut deployment = deployment.clone();
     let collisions = deployment.int("status.collisionCount").unwrap_or_default();
     deployment.child("status").set("collisionCount", collisions + 1);

@@ -2,7 +2,7 @@
 
 use api::{Tree, tree};
 
-use super::work::{Set, SetChange, Work};
+use super::state::{DeploymentState, ReplicaSet, ReplicaSetChange};
 use crate::support::{hash, owner, same};
 
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -15,8 +15,8 @@ pub(super) const OWN: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
     HISTORY,
-    super::work::DESIRED,
-    super::work::MAX,
+    super::state::DESIRED,
+    super::state::MAX,
     super::rollback::ROLLBACK_TO,
 ];
 
@@ -35,16 +35,16 @@ pub(super) fn of(object: &Tree) -> i64 {
 }
 
 /// The revision of a ReplicaSet with a new template, or with an old one that is used again.
-fn next(work: &Work) -> i64 {
-    work.old().iter().map(|at| of(&work.sets[*at].tree)).max().unwrap_or_default() + 1
+fn next(state: &DeploymentState) -> i64 {
+    state.old().iter().map(|at| of(&state.sets[*at].tree)).max().unwrap_or_default() + 1
 }
 
 /// Updates annotations and minReadySeconds of the new ReplicaSet. Returns whether there is one.
-pub(super) fn sync(work: &mut Work) -> bool {
-    let Some(at) = work.new else { return false };
-    let revision = next(work);
-    let deployment = &work.deployment;
-    let set = &mut work.sets[at];
+pub(super) fn sync(state: &mut DeploymentState) -> bool {
+    let Some(at) = state.new else { return false };
+    let revision = next(state);
+    let deployment = &state.deployment;
+    let set = &mut state.sets[at];
     annotate(deployment, set, revision);
     let min_ready = deployment.at("spec.minReadySeconds").as_int().unwrap_or_default();
     if set.tree.int("spec.minReadySeconds").unwrap_or_default() != min_ready {
@@ -52,14 +52,14 @@ pub(super) fn sync(work: &mut Work) -> bool {
         set.touch();
     }
     let revision = set.annotation(REVISION).to_string();
-    set_deployment(&mut work.deployment, &revision);
+    set_deployment(&mut state.deployment, &revision);
     true
 }
 
 /// Adds the ReplicaSet of a new template. The caller sets its size.
-pub(super) fn create(work: &mut Work) {
-    let deployment = &work.deployment;
-    let hash = hash::of_template(deployment.at("spec.template"), deployment.int("status.collisionCount"));
+pub(super) fn create(state: &mut DeploymentState) {
+    let deployment = &state.deployment;
+    let hash = hash::template_hash(deployment.at("spec.template"), deployment.int("status.collisionCount"));
     let mut template = deployment.at("spec.template").clone();
     template.child("metadata.labels").set(HASH, hash.as_str());
     let mut selector = deployment.at("spec.selector").clone();
@@ -77,32 +77,32 @@ pub(super) fn create(work: &mut Work) {
         spec.set("minReadySeconds", seconds);
     }
     let tree = tree! { "apiVersion" => "apps/v1", "kind" => "ReplicaSet", "metadata" => metadata, "spec" => spec };
-    let revision = next(work);
-    work.add_new(tree);
-    if let Some(set) = work.sets.last_mut() {
-        annotate(&work.deployment, set, revision);
+    let revision = next(state);
+    state.add_new(tree);
+    if let Some(set) = state.sets.last_mut() {
+        annotate(&state.deployment, set, revision);
     }
-    set_deployment(&mut work.deployment, &revision.to_string());
+    set_deployment(&mut state.deployment, &revision.to_string());
 }
 
-fn annotate(deployment: &Tree, set: &mut Set, revision: i64) {
+fn annotate(deployment: &Tree, set: &mut ReplicaSet, revision: i64) {
     for (key, value) in deployment.map("metadata.annotations").iter().filter(|(key, _)| !OWN.contains(key)) {
         set.annotate(key, value.as_str().unwrap_or(""));
     }
     let text = set.annotation(REVISION).to_string();
-    // An invalid revision number is left as it is.
+    // An invalid revision number stays unchanged.
     let Ok(old) = (if text.is_empty() { Ok(0) } else { text.parse::<i64>() }) else { return };
     if old >= revision {
         return;
     }
-    if !text.is_empty() && set.change != SetChange::Create {
-        remember(set, &text);
+    if !text.is_empty() && set.change != ReplicaSetChange::Create {
+        add_to_history(set, &text);
     }
     set.annotate(REVISION, &revision.to_string());
 }
 
 /// Adds to the revision history of the ReplicaSet, dropping the oldest revisions if it is too long.
-fn remember(set: &mut Set, revision: &str) {
+fn add_to_history(set: &mut ReplicaSet, revision: &str) {
     let known = set.annotation(HISTORY).to_string();
     let mut numbers: Vec<&str> = known.split(',').filter(|number| !number.is_empty()).collect();
     numbers.push(revision);
@@ -120,21 +120,21 @@ fn set_deployment(deployment: &mut Tree, revision: &str) {
 }
 
 /// Deletes old ReplicaSets beyond `revisionHistoryLimit`, oldest revision first, once they have no pods.
-pub(super) fn clean_up(work: &mut Work) {
-    let Some(limit) = work.deployment.int("spec.revisionHistoryLimit").filter(|limit| *limit != i64::from(i32::MAX))
+pub(super) fn clean_up(state: &mut DeploymentState) {
+    let Some(limit) = state.deployment.int("spec.revisionHistoryLimit").filter(|limit| *limit != i64::from(i32::MAX))
     else {
         return;
     };
-    let mut old = work.old();
-    old.retain(|at| !work.sets[*at].tree.at("metadata").has("deletionTimestamp"));
-    old.sort_by_key(|at| of(&work.sets[*at].tree));
+    let mut old = state.old();
+    old.retain(|at| !state.sets[*at].tree.at("metadata").has("deletionTimestamp"));
+    old.sort_by_key(|at| of(&state.sets[*at].tree));
     let too_many = old.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
     for at in old.into_iter().take(too_many) {
-        let set = &mut work.sets[at];
+        let set = &mut state.sets[at];
         let seen = set.tree.int("status.observedGeneration").unwrap_or_default();
         let is_empty = set.tree.int("status.replicas").unwrap_or_default() == 0 && set.replicas() == 0;
         if is_empty && set.tree.int("metadata.generation").unwrap_or_default() <= seen {
-            set.change = SetChange::Delete;
+            set.change = ReplicaSetChange::Delete;
         }
     }
 }

@@ -4,8 +4,8 @@
 use api::Tree;
 
 use super::revision;
-use super::work::Work;
-use crate::support::note::Note;
+use super::state::DeploymentState;
+use crate::support::event_message::EventMessage;
 
 pub(crate) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
@@ -13,41 +13,41 @@ pub(crate) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 #[derive(Debug, PartialEq)]
 pub(crate) struct Rollback {
     pub deployment: Tree,
-    pub note: Note,
+    pub event: EventMessage,
 }
 
 /// The requested revision; 0 is the previous one.
-pub(super) fn wished(deployment: &Tree) -> Option<i64> {
+pub(super) fn requested_revision(deployment: &Tree) -> Option<i64> {
     deployment.map("metadata.annotations").str(ROLLBACK_TO).parse().ok()
 }
 
-pub(super) fn plan(work: &Work, wished: i64) -> Rollback {
-    let mut deployment = work.deployment.clone();
+pub(super) fn plan(state: &DeploymentState, wished: i64) -> Rollback {
+    let mut deployment = state.deployment.clone();
     deployment.child("metadata.annotations").remove(ROLLBACK_TO);
     let name = deployment.str("metadata.name").to_string();
-    let revision = if wished == 0 { last_but_one(work) } else { wished };
+    let revision = if wished == 0 { previous_revision(state) } else { wished };
     if revision == 0 {
-        let note = Note::warning("DeploymentRollbackRevisionNotFound", "Unable to find last revision.");
-        return Rollback { deployment, note };
+        let event = EventMessage::warning("DeploymentRollbackRevisionNotFound", "Unable to find last revision.");
+        return Rollback { deployment, event };
     }
-    let Some(set) = work.sets.iter().find(|set| revision::of(&set.tree) == revision) else {
+    let Some(set) = state.sets.iter().find(|set| revision::of(&set.tree) == revision) else {
         let message = "Unable to find the revision to rollback to.";
-        return Rollback { deployment, note: Note::warning("DeploymentRollbackRevisionNotFound", message) };
+        return Rollback { deployment, event: EventMessage::warning("DeploymentRollbackRevisionNotFound", message) };
     };
     let mut template = set.tree.at("spec.template").clone();
     if revision::is_same_template(&template, deployment.at("spec.template")) {
         let message = format!("The rollback revision contains the same template as current deployment {name:?}");
-        return Rollback { deployment, note: Note::warning("DeploymentRollbackTemplateUnchanged", message) };
+        return Rollback { deployment, event: EventMessage::warning("DeploymentRollbackTemplateUnchanged", message) };
     }
     template.child("metadata.labels").remove(revision::HASH);
     deployment.child("spec").set("template", template);
     take_annotations(&mut deployment, &set.tree);
     let message = format!("Rolled back deployment {name:?} to revision {revision}");
-    Rollback { deployment, note: Note::normal("DeploymentRollback", message) }
+    Rollback { deployment, event: EventMessage::normal("DeploymentRollback", message) }
 }
 
-fn last_but_one(work: &Work) -> i64 {
-    let mut revisions: Vec<i64> = work.sets.iter().map(|set| revision::of(&set.tree)).collect();
+fn previous_revision(state: &DeploymentState) -> i64 {
+    let mut revisions: Vec<i64> = state.sets.iter().map(|set| revision::of(&set.tree)).collect();
     revisions.sort_unstable();
     revisions.iter().rev().nth(1).copied().unwrap_or_default()
 }

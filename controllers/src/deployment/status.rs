@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::time::{self, Timestamp};
 use api::{Tree, tree};
 
-use super::work::{Set, Work};
+use super::state::{DeploymentState, ReplicaSet};
 use crate::support::conditions;
 
 const PROGRESSING: &str = "Progressing";
@@ -17,32 +17,32 @@ const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const PAUSED: &str = "DeploymentPaused";
 
 /// Replica counts, observed generation, and the Available condition.
-pub(super) fn count(work: &Work) -> Tree {
-    let sum = |field: &str| work.sets.iter().map(|set| of_status(&set.tree, field)).sum::<i64>();
-    let available = work.available();
-    let updated = work.new_set().map(|set| of_status(&set.tree, "replicas")).unwrap_or_default();
+pub(super) fn count(state: &DeploymentState) -> Tree {
+    let sum = |field: &str| state.sets.iter().map(|set| status_count(&set.tree, field)).sum::<i64>();
+    let available = state.available();
+    let updated = state.new_set().map(|set| status_count(&set.tree, "replicas")).unwrap_or_default();
     let mut status = tree! {};
     for (field, value) in [
-        ("observedGeneration", work.deployment.int("metadata.generation").unwrap_or_default()),
+        ("observedGeneration", state.deployment.int("metadata.generation").unwrap_or_default()),
         ("replicas", sum("replicas")),
         ("updatedReplicas", updated),
         ("readyReplicas", sum("readyReplicas")),
         ("availableReplicas", available),
-        ("unavailableReplicas", (work.total() - available).max(0)),
+        ("unavailableReplicas", (state.total() - available).max(0)),
     ] {
         if value != 0 {
             status.set(field, value);
         }
     }
-    if let Some(terminating) = terminating(work) {
+    if let Some(terminating) = terminating(state) {
         status.set("terminatingReplicas", terminating);
     }
-    if let Some(collisions) = work.deployment.int("status.collisionCount") {
+    if let Some(collisions) = state.deployment.int("status.collisionCount") {
         status.set("collisionCount", collisions);
     }
-    status.set("conditions", work.deployment.list("status.conditions").to_vec());
-    let enough = available >= work.replicas() - work.max_unavailable();
-    set(&mut status, availability(enough), work.now);
+    status.set("conditions", state.deployment.list("status.conditions").to_vec());
+    let enough = available >= state.replicas() - state.max_unavailable();
+    set(&mut status, availability(enough), state.now);
     status
 }
 
@@ -60,27 +60,27 @@ fn availability(enough: bool) -> Condition<'static> {
 }
 
 /// None if a ReplicaSet does not report it; a ReplicaSet to be created has none.
-fn terminating(work: &Work) -> Option<i64> {
-    let of = |set: &Set| {
+fn terminating(state: &DeploymentState) -> Option<i64> {
+    let of = |set: &ReplicaSet| {
         let is_made = set.tree.at("metadata").has("uid");
         if is_made { set.tree.int("status.terminatingReplicas") } else { Some(0) }
     };
-    work.sets.iter().map(of).sum()
+    state.sets.iter().map(of).sum()
 }
 
 /// The status of a rollout: its progress, and whether the progress deadline is exceeded.
-pub(crate) fn of_rollout(work: &Work) -> Tree {
-    let mut status = count(work);
-    let deployment = &work.deployment;
+pub(crate) fn rollout_status(state: &DeploymentState) -> Tree {
+    let mut status = count(state);
+    let deployment = &state.deployment;
     let current = find(deployment.at("status"), PROGRESSING);
     let was_complete = of(&status, "replicas") == of(&status, "updatedReplicas")
         && current.is_some_and(|condition| condition.str("reason") == COMPLETE);
     if deadline(deployment).is_none() {
         conditions::remove(&mut status, PROGRESSING);
     } else if !was_complete {
-        progress(work, &mut status, current);
+        progress(state, &mut status, current);
     }
-    match replica_failure(work) {
+    match replica_failure(state) {
         Some(failure) => conditions::set(&mut status, failure),
         None => {
             conditions::remove(&mut status, REPLICA_FAILURE);
@@ -89,34 +89,34 @@ pub(crate) fn of_rollout(work: &Work) -> Tree {
     status
 }
 
-fn progress(work: &Work, status: &mut Tree, current: Option<&Tree>) {
-    let who = match work.new_set() {
+fn progress(state: &DeploymentState, status: &mut Tree, current: Option<&Tree>) {
+    let who = match state.new_set() {
         Some(set) => format!("ReplicaSet {:?}", set.tree.str("metadata.name")),
-        None => format!("Deployment {:?}", work.deployment.str("metadata.name")),
+        None => format!("Deployment {:?}", state.deployment.str("metadata.name")),
     };
-    if is_complete(&work.deployment, status) {
+    if is_complete(&state.deployment, status) {
         set(
             status,
             Condition::new(PROGRESSING, "True", COMPLETE, &format!("{who} has successfully progressed.")),
-            work.now,
+            state.now,
         );
-    } else if is_progressing(&work.deployment, status) {
+    } else if is_progressing(&state.deployment, status) {
         let message = format!("{who} is progressing.");
-        let mut condition = Condition::new(PROGRESSING, "True", "ReplicaSetUpdated", &message).tree(work.now);
-        // `lastUpdateTime` changes with each progress, so that the deadline counts from the last one.
+        let mut condition = Condition::new(PROGRESSING, "True", "ReplicaSetUpdated", &message).tree(state.now);
+        // `lastUpdateTime` changes with each progress: the deadline counts from the last one.
         if let Some(since) = current.filter(|current| current.str("status") == "True") {
             condition.set("lastTransitionTime", since.str("lastTransitionTime"));
         }
         conditions::remove(status, PROGRESSING);
         conditions::set(status, condition);
-    } else if is_timed_out(&work.deployment, status, work.now) {
+    } else if is_timed_out(&state.deployment, status, state.now) {
         let message = format!("{who} has timed out progressing.");
-        set(status, Condition::new(PROGRESSING, "False", TIMED_OUT, &message), work.now);
+        set(status, Condition::new(PROGRESSING, "False", TIMED_OUT, &message), state.now);
     }
 }
 
 pub(super) fn is_complete(deployment: &Tree, status: &Tree) -> bool {
-    let wanted = super::work::replicas(deployment);
+    let wanted = super::state::replicas(deployment);
     let all = ["updatedReplicas", "replicas", "availableReplicas"].iter().all(|field| of(status, field) == wanted);
     all && of(status, "observedGeneration") >= deployment.int("metadata.generation").unwrap_or_default()
 }
@@ -195,8 +195,8 @@ fn deadline(deployment: &Tree) -> Option<i64> {
 }
 
 /// The ReplicaFailure condition of the new ReplicaSet, or else of any.
-fn replica_failure(work: &Work) -> Option<Tree> {
-    let mut sets = work.new_set().into_iter().chain(&work.sets);
+fn replica_failure(state: &DeploymentState) -> Option<Tree> {
+    let mut sets = state.new_set().into_iter().chain(&state.sets);
     let failure = sets.find_map(|set| find(set.tree.at("status"), REPLICA_FAILURE))?;
     let mut failure = failure.clone();
     let since = failure.str("lastTransitionTime").to_string();
@@ -241,6 +241,6 @@ fn of(status: &Tree, field: &str) -> i64 {
     status.int(field).unwrap_or_default()
 }
 
-fn of_status(set: &Tree, field: &str) -> i64 {
+fn status_count(set: &Tree, field: &str) -> i64 {
     of(set.at("status"), field)
 }

@@ -14,7 +14,7 @@ use crate::support::kinds::Kinds;
 use crate::support::owner::controller_of;
 use crate::support::selecting::{SELECTOR, selecting, selector_of};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use plan::Stale;
+use plan::StaleCondition;
 
 const BUDGETS: Resource = Resource::new("policy", "v1", "poddisruptionbudgets");
 const PODS: Resource = Resource::core("pods");
@@ -185,9 +185,9 @@ impl Controller {
     async fn sync_pod(&self, key: &str) -> Result<Outcome> {
         let Some(pod) = self.pods.get(key) else { return Ok(Outcome::Done) };
         match plan::stale(&pod, self.context.clock.now()) {
-            Stale::No => Ok(Outcome::Done),
-            Stale::Wait(left) => Ok(Outcome::RequeueAfter(left)),
-            Stale::Patch(patch) => {
+            StaleCondition::No => Ok(Outcome::Done),
+            StaleCondition::Wait(left) => Ok(Outcome::RequeueAfter(left)),
+            StaleCondition::Patch(patch) => {
                 let (namespace, name) = client::split(key);
                 done_if_not_found(
                     self.context.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await,

@@ -159,10 +159,10 @@ fn scaled(value: &Tree, whole: i64) -> Result<i64, Error> {
     Ok((percent * whole + 99).div_euclid(100))
 }
 
-type Disrupted<'a> = (BTreeMap<&'a str, &'a str>, Option<Duration>, Vec<Arc<Tree>>);
+type DisruptedPods<'a> = (BTreeMap<&'a str, &'a str>, Option<Duration>, Vec<Arc<Tree>>);
 
 /// Granted evictions whose pods still exist.
-fn disrupted<'a>(status: &'a Tree, pods: &[Arc<Tree>], now: Timestamp) -> Disrupted<'a> {
+fn disrupted<'a>(status: &'a Tree, pods: &[Arc<Tree>], now: Timestamp) -> DisruptedPods<'a> {
     let mut kept = BTreeMap::new();
     let mut again: Option<Duration> = None;
     let mut not_deleted = Vec::new();
@@ -187,15 +187,15 @@ fn disrupted<'a>(status: &'a Tree, pods: &[Arc<Tree>], now: Timestamp) -> Disrup
 
 /// Whether a DisruptionTarget condition is stale.
 #[derive(Debug, PartialEq)]
-pub(super) enum Stale {
+pub(super) enum StaleCondition {
     No,
     Wait(Duration),
-    /// It is: the patch that clears it.
+    /// The condition is stale: the patch that clears it.
     Patch(Tree),
 }
 
-/// Conditions set by a kubelet never become stale, since it may take long.
-pub(super) fn stale(pod: &Tree, now: Timestamp) -> Stale {
+/// Conditions set by a kubelet never become stale: its eviction may last long.
+pub(super) fn stale(pod: &Tree, now: Timestamp) -> StaleCondition {
     let ended = matches!(pod.str("status.phase"), "Succeeded" | "Failed");
     let said = pod.list("status.conditions").iter().find(|condition| {
         condition.str("type") == "DisruptionTarget"
@@ -203,11 +203,11 @@ pub(super) fn stale(pod: &Tree, now: Timestamp) -> Stale {
             && condition.str("reason") != "TerminationByKubelet"
     });
     let Some(condition) = said.filter(|_| !ended && !pod.at("metadata").has("deletionTimestamp")) else {
-        return Stale::No;
+        return StaleCondition::No;
     };
     let since = time::parse(condition.str("lastTransitionTime")).map_or(0, |time| time.seconds);
     if let Some(left) = until(now, since + TIMEOUT_SECONDS) {
-        return Stale::Wait(left);
+        return StaleCondition::Wait(left);
     }
     let condition = tree! {
         "type" => "DisruptionTarget",
@@ -217,7 +217,7 @@ pub(super) fn stale(pod: &Tree, now: Timestamp) -> Stale {
         "lastTransitionTime" => time::format_seconds(now.seconds),
     };
     let metadata = tree! { "uid" => pod.str("metadata.uid") };
-    Stale::Patch(tree! { "metadata" => metadata, "status" => tree! { "conditions" => list![condition] } })
+    StaleCondition::Patch(tree! { "metadata" => metadata, "status" => tree! { "conditions" => list![condition] } })
 }
 
 #[cfg(test)]
@@ -299,10 +299,10 @@ mod tests {
             let condition = r#""type":"DisruptionTarget","status":"True""#;
             let json = pod.replace("TARGET", condition);
             let found = match stale(&decode(json.as_bytes()).expect("a pod"), NOW) {
-                Stale::No => "no",
-                Stale::Wait(left) if left == Duration::from_secs(20) => "wait",
-                Stale::Wait(_) => "another wait",
-                Stale::Patch(_) => "patch",
+                StaleCondition::No => "no",
+                StaleCondition::Wait(left) if left == Duration::from_secs(20) => "wait",
+                StaleCondition::Wait(_) => "another wait",
+                StaleCondition::Patch(_) => "patch",
             };
             assert_eq!(found, want, "{json}");
         };

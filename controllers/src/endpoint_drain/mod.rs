@@ -1,6 +1,6 @@
-//! Tells terminating pods when no service proxy sends them requests any more, so that kubelets stop containers only
-//! after that. Proxies record on their Nodes which EndpointSlice revision they have applied; kubelets, which only see
-//! their own pods, learn of it by a pod condition. Nothing is written if no proxy confirms.
+//! Reports to terminating pods when no service proxy sends them requests any more: kubelets stop containers only after
+//! that. Proxies record on their Nodes which EndpointSlice revision they have applied. Kubelets only watch their own
+//! pods and read a pod condition. Nothing is written if no proxy confirms.
 
 mod plan;
 
@@ -19,7 +19,7 @@ const PODS: Resource = Resource::core("pods");
 const NODES: Resource = Resource::core("nodes");
 /// EndpointSlices by `NAMESPACE/NAME` of their pods.
 const BY_POD: Index =
-    Index { name: "pod", values: |slice| plan::standings(slice).into_iter().map(|(key, _)| key).collect() };
+    Index { name: "pod", values: |slice| plan::endpoint_states(slice).into_iter().map(|(key, _)| key).collect() };
 
 struct Controller {
     pods: Arc<Store>,
@@ -73,7 +73,7 @@ fn pod_changed(queue: &Queue, state: &Mutex<State>, change: &Change) {
 /// Queues the pods whose state in the slice has changed.
 fn slice_changed(queue: &Queue, state: &Mutex<State>, is_there: impl Fn(&str) -> bool, change: &Change) {
     let seen = |slice: Option<&Tree>| -> BTreeSet<(String, bool)> {
-        slice.map(plan::standings).unwrap_or_default().into_iter().collect()
+        slice.map(plan::endpoint_states).unwrap_or_default().into_iter().collect()
     };
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
     let mut state = state.lock();
@@ -104,7 +104,7 @@ fn node_changed(queue: &Queue, state: &Mutex<State>, slices: &Store, change: &Ch
     state.left.keys().for_each(|key| queue.add(key.clone()));
     drop(state);
     if is_first {
-        let pods = slices.all().into_iter().flat_map(|slice| plan::standings(&slice));
+        let pods = slices.all().into_iter().flat_map(|slice| plan::endpoint_states(&slice));
         pods.for_each(|(key, _)| queue.add(Key::from(key.as_str())));
     }
 }
@@ -129,7 +129,8 @@ impl Controller {
 
     fn view(&self, pod: &Tree, key: &str) -> View {
         let slices = self.slices.find(BY_POD, key);
-        let named = |slice: &Arc<Tree>| plan::standings(slice).into_iter().any(|(pod, is_in)| is_in && pod == key);
+        let named =
+            |slice: &Arc<Tree>| plan::endpoint_states(slice).into_iter().any(|(pod, is_in)| is_in && pod == key);
         let in_rotation = slices.iter().any(named);
         let ends = pod.at("metadata").has("deletionTimestamp");
         let mut state = self.state.lock();

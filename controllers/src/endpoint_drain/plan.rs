@@ -18,7 +18,7 @@ pub(super) fn applied(node: &Tree) -> Option<u64> {
 }
 
 /// The pods of a slice as `NAMESPACE/NAME`, and whether proxies send them requests.
-pub(crate) fn standings(slice: &Tree) -> Vec<(String, bool)> {
+pub(crate) fn endpoint_states(slice: &Tree) -> Vec<(String, bool)> {
     let one = |endpoint: &Tree| {
         let target = endpoint.at("targetRef");
         let namespace = match target.str("namespace") {
@@ -51,12 +51,12 @@ pub(super) struct View {
 
 /// The condition to write; None if nothing changes.
 pub(super) fn plan(pod: &Tree, view: View, now: Timestamp) -> Option<Tree> {
-    let said = conditions::get(pod, OUT_OF_ROTATION).map_or("", |condition| condition.str("status"));
+    let current = conditions::get(pod, OUT_OF_ROTATION).map_or("", |condition| condition.str("status"));
     if !pod.at("metadata").has("deletionTimestamp") {
-        let begins = view.in_rotation && view.applied.is_some() && said != "False";
+        let begins = view.in_rotation && view.applied.is_some() && current != "False";
         return begins.then(|| condition("False", "ProxiesConfirm", now));
     }
-    if said != "False" {
+    if current != "False" {
         return None;
     }
     match (view.applied, view.left_at) {
@@ -98,7 +98,7 @@ endpoints:
 ",
         );
         let wanted = [("a/ready", true), ("a/silent", true), ("a/unready", false), ("a/ends", false)];
-        assert_eq!(standings(&slice), wanted.map(|(key, is_in)| (key.to_string(), is_in)));
+        assert_eq!(endpoint_states(&slice), wanted.map(|(key, is_in)| (key.to_string(), is_in)));
     }
 
     #[test]
@@ -115,13 +115,13 @@ endpoints:
 
     #[test]
     fn sets_condition_when_serving_and_when_all_proxies_confirmed() {
-        let pod = |deleted: bool, said: &str| {
+        let pod = |deleted: bool, current: &str| {
             let meta = if deleted { "deletionTimestamp: x" } else { "name: p" };
-            let said = match said {
+            let current = match current {
                 "" => String::new(),
-                said => format!("{{type: {OUT_OF_ROTATION}, status: {said:?}}}"),
+                current => format!("{{type: {OUT_OF_ROTATION}, status: {current:?}}}"),
             };
-            read(&format!("{{metadata: {{{meta}}}, status: {{conditions: [{said}]}}}}"))
+            read(&format!("{{metadata: {{{meta}}}, status: {{conditions: [{current}]}}}}"))
         };
         // Deleted, current condition, in rotation, left at, applied; expected condition.
         let cases = [
@@ -137,11 +137,12 @@ endpoints:
             (true, "True", false, Some(8), Some(9), ""),
             (true, "", false, Some(8), Some(9), ""),
         ];
-        for (deleted, said, in_rotation, left_at, applied, expected) in cases {
+        for (deleted, current, in_rotation, left_at, applied, expected) in cases {
             let view = View { in_rotation, left_at, applied };
-            let told = plan(&pod(deleted, said), view, Timestamp { seconds: 1, nanos: 0 });
-            let told = told.map_or(String::new(), |told| format!("{} {}", told.str("status"), told.str("reason")));
-            assert_eq!(told, expected, "{deleted} {said} {view:?}");
+            let condition = plan(&pod(deleted, current), view, Timestamp { seconds: 1, nanos: 0 });
+            let condition = condition
+                .map_or(String::new(), |condition| format!("{} {}", condition.str("status"), condition.str("reason")));
+            assert_eq!(condition, expected, "{deleted} {current} {view:?}");
         }
     }
 }

@@ -9,8 +9,8 @@ use api::Tree;
 use client::{Client, DeleteOptions, Recorder, Resource, Result, Selection, Store, split};
 use stdx::sync::{Mutex, MutexGuard};
 
+use crate::support::endpoint_pods::{self, EndpointPods, SERVICES, Triggers};
 use crate::support::own_writes::OwnWrites;
-use crate::support::serving::{self, SERVICES, Served, Triggers};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Plan;
 
@@ -19,7 +19,7 @@ pub(crate) const ENDPOINTS: Selection = Selection::all(RESOURCE);
 
 struct Controller {
     services: Arc<Store>,
-    pods: Arc<Served>,
+    pods: Arc<EndpointPods>,
     endpoints: Arc<Store>,
     client: Client,
     recorder: Recorder,
@@ -29,14 +29,14 @@ struct Controller {
 
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let batch = context.options.endpoint_updates_batch_period;
-    let pods = serving::follow(setup, context, batch);
+    let pods = endpoint_pods::follow(setup, context, batch);
     let own = Arc::new(OwnWrites::default());
     let (queue, known) = (context.queue.clone(), own.clone());
-    // Our own objects are corrected and deleted with their service; user-created ones are left alone.
+    // Our own objects are corrected and deleted with their service; user-created ones are not changed.
     setup.informer(ENDPOINTS).on_change(move |change| {
         let mut seen = [change.old.as_deref(), change.new.as_deref()].into_iter().flatten();
         if !known.is_own(change) && seen.any(plan::is_ours) {
-            serving::add(&queue, change.key.clone(), batch);
+            endpoint_pods::add(&queue, change.key.clone(), batch);
         }
     });
     Some(Box::new(Controller {
@@ -57,7 +57,7 @@ impl Controller {
             self.triggers().remove(key);
             return self.clean_up(there.as_deref()).await;
         };
-        if !serving::selects(&service) {
+        if !endpoint_pods::selects(&service) {
             return Ok(Outcome::Done);
         }
         let pods = self.pods.pods_of(&service);
@@ -69,7 +69,7 @@ impl Controller {
             Plan::Update(object) => (self.client.update(RESOURCE, namespace, name, &object).await, object, false),
         };
         match result {
-            (Ok(written), ..) => self.own.note(&written),
+            (Ok(written), ..) => self.own.record(&written),
             // A terminating namespace rejects creates.
             (Err(error), _, true) if error.is_terminating() => {}
             (Err(error), object, is_new) => {
@@ -86,7 +86,7 @@ impl Controller {
         match self.client.delete(RESOURCE, namespace, name, DeleteOptions::of(there)).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => {
-                self.own.note_deleted(there);
+                self.own.record_deleted(there);
                 Ok(Outcome::Done)
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{Tree, tree};
 
-use crate::support::serving::{Pod, is_headless};
+use crate::support::endpoint_pods::{Pod, is_headless};
 use crate::support::slices::{HEADLESS, LAST_TRIGGER};
 
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
@@ -28,7 +28,7 @@ pub(super) enum Plan {
 /// The desired Endpoints of a service with a selector.
 pub(super) fn plan(service: &Tree, pods: &[Arc<Pod>], there: Option<&Tree>, trigger: Option<&str>) -> Plan {
     let mut subsets = subsets(service, pods);
-    let is_cut = cut(&mut subsets, MAX_ADDRESSES);
+    let is_cut = truncate_addresses(&mut subsets, MAX_ADDRESSES);
     let subsets: Vec<Tree> = subsets.into_iter().map(Subset::into_tree).collect();
     let labels = labels(service);
     if let Some(there) = there {
@@ -68,8 +68,8 @@ fn annotate(object: &mut Tree, key: &str, value: Option<&str>) {
 }
 
 /// Identity of an address: the IP and its pod.
-type Whose = (String, String);
-type Addresses = BTreeMap<Whose, Tree>;
+type AddressIdentity = (String, String);
+type Addresses = BTreeMap<AddressIdentity, Tree>;
 
 #[derive(Debug, Default)]
 struct Subset {
@@ -94,7 +94,7 @@ impl Subset {
 /// Ports with the same addresses and readiness share a subset.
 fn subsets(service: &Tree, pods: &[Arc<Pod>]) -> Vec<Subset> {
     let by_port = addresses_by_port(service, pods);
-    let mut by_addresses: BTreeMap<Vec<(&Whose, bool)>, Vec<&PortKey>> = BTreeMap::new();
+    let mut by_addresses: BTreeMap<Vec<(&AddressIdentity, bool)>, Vec<&PortKey>> = BTreeMap::new();
     for (port, (ready, not_ready)) in &by_port {
         let ready = ready.keys().map(|key| (key, true));
         let all = ready.chain(not_ready.keys().map(|key| (key, false))).collect();
@@ -170,7 +170,7 @@ fn address(service: &Tree, pod: &Pod) -> Option<Tree> {
 }
 
 /// Truncates to the capacity: ready addresses take precedence, and each subset keeps its share.
-fn cut(subsets: &mut [Subset], limit: usize) -> bool {
+fn truncate_addresses(subsets: &mut [Subset], limit: usize) -> bool {
     let ready: usize = subsets.iter().map(|subset| subset.ready.len()).sum();
     let not_ready: usize = subsets.iter().map(|subset| subset.not_ready.len()).sum();
     if ready + not_ready <= limit {
@@ -195,7 +195,7 @@ mod tests {
     use api::list;
 
     use super::*;
-    use crate::support::serving::Templates;
+    use crate::support::endpoint_pods::Templates;
 
     fn service(spec: Tree) -> Tree {
         tree! { "metadata" => tree! { "name" => "be", "labels" => tree! { "l" => "1" } }, "spec" => spec }
@@ -247,7 +247,7 @@ mod tests {
             .collect()
     }
 
-    fn made(service: &Tree, pods: &[Arc<Pod>]) -> Tree {
+    fn planned(service: &Tree, pods: &[Arc<Pod>]) -> Tree {
         match plan(service, pods, None, Some("2024-01-01T00:00:00Z")) {
             Plan::Create(made) => made,
             other => panic!("{other:?}"),
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn ports_with_equal_addresses_share_a_subset() {
         let check = |pods: &[Arc<Pod>], want: &[&str]| {
-            let made = made(&two_ports(), pods);
+            let made = planned(&two_ports(), pods);
             assert_eq!(text(made.list("subsets")), want);
             assert_eq!(plan(&two_ports(), pods, Some(&made), None), Plan::Keep);
         };
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn sets_labels_and_annotations() {
-        let made = made(&two_ports(), &[]);
+        let made = planned(&two_ports(), &[]);
         assert_eq!(*made.at("metadata.labels"), tree! { "l" => "1", MANAGED_BY => MANAGER });
         assert_eq!(made.map("metadata.annotations").str(LAST_TRIGGER), "2024-01-01T00:00:00Z");
         let mut other = two_ports();
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_headless_service_may_have_no_ports() {
         let headless = service(tree! { "clusterIP" => "None" });
-        let made = made(&headless, &[pod("a", "10.0.0.1", true, 1)]);
+        let made = planned(&headless, &[pod("a", "10.0.0.1", true, 1)]);
         assert_eq!(text(made.list("subsets")), ["10.0.0.1||"]);
         assert!(made.map("metadata.labels").contains(HEADLESS));
     }
@@ -298,10 +298,10 @@ mod tests {
         let mut pod = pod_tree("a", "10.0.0.1", false, 1);
         pod.child("metadata").set("deletionTimestamp", "2024-01-01T00:00:00Z");
         let pods = [Arc::new(Pod::of(&pod, &Templates::default()))];
-        assert_eq!(made(&two_ports(), &pods).list("subsets").len(), 0);
+        assert_eq!(planned(&two_ports(), &pods).list("subsets").len(), 0);
         let mut publishing = two_ports();
         publishing.child("spec").set("publishNotReadyAddresses", true);
-        assert_eq!(text(made(&publishing, &pods).list("subsets")), ["10.0.0.1||num9web1"]);
+        assert_eq!(text(planned(&publishing, &pods).list("subsets")), ["10.0.0.1||num9web1"]);
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         let service = service(tree! { "clusterIP" => "10.96.0.9", "ports" => list![port] });
         let check = |ready: usize, not_ready: usize, want: (usize, usize, bool)| {
             let pods = pods(ready, not_ready);
-            let made = made(&service, &pods);
+            let made = planned(&service, &pods);
             let subset = &made.list("subsets")[0];
             let is_marked = made.map("metadata.annotations").str(OVER_CAPACITY) == "truncated";
             assert_eq!((subset.list("addresses").len(), subset.list("notReadyAddresses").len(), is_marked), want);

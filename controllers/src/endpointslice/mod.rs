@@ -12,16 +12,16 @@ use client::{Client, Informer, Key, Metrics, Recorder, Result, Store, index, spl
 use stdx::sync::{Mutex, MutexGuard, RwLock};
 
 use crate::metrics;
-use crate::support::note::Note;
+use crate::support::endpoint_pods::{self, EndpointPods, Pod, SERVICES, Triggers};
+use crate::support::event_message::EventMessage;
 use crate::support::own_writes::OwnWrites;
-use crate::support::serving::{self, Pod, SERVICES, Served, Triggers};
 use crate::support::slices::{self, BY_SERVICE, Changes, SLICES};
 use crate::support::{NODES, PODS};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
     services: Arc<Store>,
-    pods: Arc<Served>,
+    pods: Arc<EndpointPods>,
     topology_cache: Arc<TopologyCache>,
     slices: Arc<Store>,
     client: Client,
@@ -36,14 +36,14 @@ struct Controller {
 #[derive(Default)]
 struct TopologyCache {
     nodes: RwLock<Arc<topology::NodeTopologies>>,
-    /// Hints of services with topology-aware routing. Locked while such a service is planned, so that a node change
-    /// sees either the old hints or the result of the plan.
+    /// Hints of services with topology-aware routing. Locked while such a service is planned: a node change then gets
+    /// either the old hints or the result of the plan.
     hinted: Mutex<BTreeMap<String, plan::HintResults>>,
 }
 
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let batch = context.options.endpointslice_updates_batch_period;
-    let pods = serving::follow(setup, context, batch);
+    let pods = endpoint_pods::follow(setup, context, batch);
     let own = Arc::new(OwnWrites::default());
     let slices = setup.informer(SLICES);
     slices.index_by(BY_SERVICE);
@@ -88,13 +88,13 @@ fn follow_slices(slices: &Informer, context: &Context, own: Arc<OwnWrites>, batc
         }
         let seen = [change.old.as_deref(), change.new.as_deref()].into_iter().flatten();
         let ours = seen.filter(|slice| slices::is_managed_by(slice, plan::MANAGER));
-        ours.filter_map(slices::service_key).for_each(|key| serving::add(&queue, Key::from(key), batch));
+        ours.filter_map(slices::service_key).for_each(|key| endpoint_pods::add(&queue, Key::from(key), batch));
     });
 }
 
 /// Keeps the topology of nodes; queues the services of pods on a changed node, and services whose hints no longer
 /// match the zones.
-fn follow_nodes(setup: &Setup, context: &Context, pods: Arc<Served>, batch: Duration) -> Arc<TopologyCache> {
+fn follow_nodes(setup: &Setup, context: &Context, pods: Arc<EndpointPods>, batch: Duration) -> Arc<TopologyCache> {
     setup.informer(PODS).index_by(index::NODE);
     let topology_cache: Arc<TopologyCache> = Arc::default();
     let (queue, kept) = (context.queue.clone(), topology_cache.clone());
@@ -103,9 +103,9 @@ fn follow_nodes(setup: &Setup, context: &Context, pods: Arc<Served>, batch: Dura
         let zone = new.as_ref().map(|place| place.zone.clone());
         let Some(old) = kept.put(&change.key, new) else { return };
         if old.map(|place| place.zone) != zone {
-            pods.services_on(&change.key).into_iter().for_each(|key| serving::add(&queue, key, batch));
+            pods.services_on(&change.key).into_iter().for_each(|key| endpoint_pods::add(&queue, key, batch));
         }
-        kept.outdated().into_iter().for_each(|key| serving::add(&queue, key, batch));
+        kept.outdated().into_iter().for_each(|key| endpoint_pods::add(&queue, key, batch));
     });
     topology_cache
 }
@@ -151,16 +151,16 @@ impl Controller {
             self.topology_cache.hinted().remove(key);
             return Ok(Outcome::Done);
         };
-        if !serving::selects(&service) {
+        if !endpoint_pods::selects(&service) {
             return Ok(Outcome::Done);
         }
         let pods = self.pods.pods_of(&service);
         let trigger = self.triggers().entry(key.to_string()).or_default().follow(&service, &pods);
-        let (changes, notes) = self.plan(key, &service, &pods, trigger.as_deref());
+        let (changes, events) = self.plan(key, &service, &pods, trigger.as_deref());
         let counts = [changes.create.len(), changes.update.len(), changes.delete.len()];
         let result = slices::execute(&self.client, &self.own, split(key).0, changes).await;
         self.count(&service, counts, result.is_ok());
-        notes.iter().for_each(|note| note.record(&self.recorder, &service));
+        events.iter().for_each(|event| event.record(&self.recorder, &service));
         if let Err(error) = &result {
             let text = format!("Error updating Endpoint Slices for Service {key}: {}", error.message());
             self.recorder.warning(&service, "FailedToUpdateEndpointSlices", &text);
@@ -169,23 +169,29 @@ impl Controller {
     }
 
     /// The changes to the slices, and events about hints.
-    fn plan(&self, key: &str, service: &Tree, pods: &[Arc<Pod>], trigger: Option<&str>) -> (Changes, Vec<Note>) {
+    fn plan(
+        &self,
+        key: &str,
+        service: &Tree,
+        pods: &[Arc<Pod>],
+        trigger: Option<&str>,
+    ) -> (Changes, Vec<EventMessage>) {
         let held = plan::is_by_zone_size(service).then(|| self.topology_cache.hinted());
-        let plan = plan::plan(&plan::Observed {
+        let plan = plan::plan(&plan::ObservedState {
             service,
             pods,
             topologies: &self.topology_cache.nodes(),
-            slices: &slices::of_service(&self.slices, key, plan::MANAGER),
+            slices: &slices::slices_of_service(&self.slices, key, plan::MANAGER),
             max_endpoints: self.max_endpoints,
             trigger,
         });
         let mut hinted = held.unwrap_or_else(|| self.topology_cache.hinted());
         let before = hinted.remove(key).unwrap_or_default();
-        let notes = plan::notes(&before, &plan.hinted);
+        let events = plan::hint_events(&before, &plan.hinted);
         if !plan.hinted.is_empty() {
             hinted.insert(key.to_string(), plan.hinted);
         }
-        (plan.changes, notes)
+        (plan.changes, events)
     }
 
     fn count(&self, service: &Tree, counts: [usize; 3], is_ok: bool) {

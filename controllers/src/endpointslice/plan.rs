@@ -6,17 +6,17 @@ use std::sync::Arc;
 use api::{Str, Tree, list, tree};
 
 use super::topology::{self, HintResult, NodeTopologies};
-use crate::support::note::Note;
-use crate::support::serving::{Pod, is_headless};
+use crate::support::endpoint_pods::{Pod, is_headless};
+use crate::support::event_message::EventMessage;
 use crate::support::slices::{
     Changes, Endpoints, HEADLESS, LAST_TRIGGER, MANAGED_BY, SERVICE_NAME, Template, by_ports, empty_slice, identity,
-    is_owned_by, pack, ports_key, unwanted,
+    is_owned_by, obsolete_groups, pack, ports_key,
 };
 
 pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
 
 /// The observed state of a service.
-pub(super) struct Observed<'a> {
+pub(super) struct ObservedState<'a> {
     pub service: &'a Tree,
     /// The pods that match the selector, sorted by name.
     pub pods: &'a [Arc<Pod>],
@@ -27,7 +27,7 @@ pub(super) struct Observed<'a> {
     pub trigger: Option<&'a str>,
 }
 
-/// What to do for a service.
+/// The changes for a service.
 pub(super) struct Plan {
     pub changes: Changes,
     /// By IP family; empty if the service does not use topology-aware hints.
@@ -55,31 +55,34 @@ pub(super) fn distribution(service: &Tree) -> &str {
 }
 
 /// Events about changed topology-aware hints.
-pub(super) fn notes(before: &HintResults, now: &HintResults) -> Vec<Note> {
+pub(super) fn hint_events(before: &HintResults, now: &HintResults) -> Vec<EventMessage> {
     let has_hints = |hinted: &HintResults| hinted.values().any(|hinted| matches!(hinted, HintResult::Yes(_)));
     let enabled = |family: &str| {
         let text = format!("Topology Aware Hints has been enabled, addressType: {family}");
-        Note::normal("TopologyAwareHintsEnabled", text)
+        EventMessage::normal("TopologyAwareHintsEnabled", text)
     };
-    let disabled =
-        |family: &str, why: &str| Note::warning("TopologyAwareHintsDisabled", format!("{why}, addressType: {family}"));
+    let disabled = |family: &str, why: &str| {
+        EventMessage::warning("TopologyAwareHintsDisabled", format!("{why}, addressType: {family}"))
+    };
     if now.is_empty() {
         let had = before.iter().find(|(_, hinted)| matches!(hinted, HintResult::Yes(_)));
         return had.map(|(family, _)| disabled(family, "Topology Aware Hints has been disabled")).into_iter().collect();
     }
     let mut is_told = has_hints(before);
-    let mut notes = Vec::new();
+    let mut events = Vec::new();
     for (family, hinted) in now {
         match hinted {
-            HintResult::Yes(_) if !std::mem::replace(&mut is_told, true) => notes.push(enabled(family)),
-            HintResult::No(why) if before.get(family) != Some(hinted) => notes.push(disabled(family, &why.to_string())),
+            HintResult::Yes(_) if !std::mem::replace(&mut is_told, true) => events.push(enabled(family)),
+            HintResult::No(why) if before.get(family) != Some(hinted) => {
+                events.push(disabled(family, &why.to_string()))
+            }
             _ => {}
         }
     }
-    notes
+    events
 }
 
-pub(super) fn plan(observed: &Observed<'_>) -> Plan {
+pub(super) fn plan(observed: &ObservedState<'_>) -> Plan {
     let families = families(observed.service);
     let shares = is_by_zone_size(observed.service).then(|| topology::shares(observed.topologies));
     let mut changes = Changes::default();
@@ -104,7 +107,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
 }
 
 /// The slices of a family that are not changed.
-fn unchanged(observed: &Observed<'_>, family: &str, changes: &Changes) -> Vec<Arc<Tree>> {
+fn unchanged(observed: &ObservedState<'_>, family: &str, changes: &Changes) -> Vec<Arc<Tree>> {
     let deleted = changes.delete.iter().map(AsRef::as_ref);
     let touched: BTreeSet<&str> =
         changes.update.iter().chain(deleted).map(|slice| slice.str("metadata.name")).collect();
@@ -129,7 +132,7 @@ fn families(service: &Tree) -> Vec<&'static str> {
     }
 }
 
-fn plan_family(observed: &Observed<'_>, family: &'static str) -> Changes {
+fn plan_family(observed: &ObservedState<'_>, family: &'static str) -> Changes {
     let of_family = observed.slices.iter().filter(|slice| slice.str("addressType") == family);
     let (owned, stray): (Vec<&Arc<Tree>>, Vec<&Arc<Tree>>) =
         of_family.partition(|slice| is_owned_by(slice, observed.service));
@@ -145,7 +148,7 @@ fn plan_family(observed: &Observed<'_>, family: &'static str) -> Changes {
         changes.append(pack(&template, there.get(&key).map_or(&[], Vec::as_slice), endpoints));
         wanted.insert(key);
     }
-    changes.delete.extend(unwanted(&there, &wanted));
+    changes.delete.extend(obsolete_groups(&there, &wanted));
     keep_one(observed, family, owned.len(), &mut changes);
     changes
 }
@@ -164,7 +167,7 @@ fn keep_hints(endpoints: &mut Endpoints, slices: &[Arc<Tree>]) {
 
 type Groups = BTreeMap<String, (Vec<Tree>, Endpoints)>;
 
-fn groups(observed: &Observed<'_>, family: &str) -> Groups {
+fn groups(observed: &ObservedState<'_>, family: &str) -> Groups {
     let mut groups = Groups::new();
     for pod in observed.pods.iter().filter(|pod| pod.may_serve(true)) {
         let mut ports = pod.ports(observed.service);
@@ -178,7 +181,7 @@ fn groups(observed: &Observed<'_>, family: &str) -> Groups {
 }
 
 /// Pods on unknown nodes are skipped unless not-ready addresses are published: they will be deleted soon.
-fn endpoint(observed: &Observed<'_>, pod: &Pod, family: &str) -> Option<Tree> {
+fn endpoint(observed: &ObservedState<'_>, pod: &Pod, family: &str) -> Option<Tree> {
     let service = observed.service;
     let publishes = service.bool("spec.publishNotReadyAddresses");
     let zone = observed.topologies.get(pod.node.as_str()).map(|place| &place.zone);
@@ -234,7 +237,7 @@ fn labels(service: &Tree) -> Tree {
 }
 
 /// A service without endpoints has one empty slice, which shows clients that there are none.
-fn keep_one(observed: &Observed<'_>, family: &str, owned: usize, changes: &mut Changes) {
+fn keep_one(observed: &ObservedState<'_>, family: &str, owned: usize, changes: &mut Changes) {
     let is_owned = |slice: &Arc<Tree>| is_owned_by(slice, observed.service);
     let going = changes.delete.iter().filter(|slice| is_owned(slice)).count();
     if !changes.create.is_empty() || going < owned {

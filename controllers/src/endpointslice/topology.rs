@@ -64,7 +64,7 @@ pub(super) type Counts = BTreeMap<Str, usize>;
 
 /// Why endpoints get no hints.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub(crate) enum NoHints {
+pub(crate) enum HintError {
     #[error("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes")]
     NodeInformation,
     #[error("Insufficient number of endpoints ({endpoints} endpoints, {zones} zones)")]
@@ -82,7 +82,7 @@ pub(crate) enum NoHints {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum HintResult {
     Yes(Counts),
-    No(NoHints),
+    No(HintError),
 }
 
 impl HintResult {
@@ -98,10 +98,10 @@ impl HintResult {
 
 fn is_overloaded(counts: &Counts, shares: &ZoneShares) -> bool {
     let total: usize = counts.values().sum();
-    shares.iter().any(|(zone, share)| counts.get(zone).is_none_or(|count| *count < least(share * total as f64)))
+    shares.iter().any(|(zone, share)| counts.get(zone).is_none_or(|count| *count < min_endpoints(share * total as f64)))
 }
 
-fn least(desired: f64) -> usize {
+fn min_endpoints(desired: f64) -> usize {
     (desired / (1.0 + OVERLOAD)).ceil() as usize
 }
 
@@ -110,48 +110,50 @@ pub(super) fn hint(changes: &mut Changes, unchanged: &[Arc<Tree>], shares: Optio
     let all =
         || changes.create.iter().chain(&changes.update).chain(unchanged.iter().map(AsRef::as_ref)).flat_map(ready);
     let is_placed = |endpoint: &Tree| !endpoint.str("zone").is_empty();
-    let allotted = allot(all().count(), shares).and_then(|allotted| match all().all(is_placed) {
-        true => Ok(allotted),
-        false => Err(NoHints::NoZone),
+    let allocations = allocate(all().count(), shares).and_then(|allocations| match all().all(is_placed) {
+        true => Ok(allocations),
+        false => Err(HintError::NoZone),
     });
-    match allotted {
-        Ok(allotted) => spread(changes, unchanged, &allotted),
+    match allocations {
+        Ok(allocations) => spread(changes, unchanged, &allocations),
         Err(why) => {
-            take_away(changes, unchanged);
+            remove_hints(changes, unchanged);
             HintResult::No(why)
         }
     }
 }
 
 /// The number of endpoints a zone should have.
-struct Allotted {
+struct ZoneAllocation {
     most: usize,
     desired: f64,
 }
 
-fn allot(total: usize, shares: Option<&ZoneShares>) -> Result<BTreeMap<Str, Allotted>, NoHints> {
+fn allocate(total: usize, shares: Option<&ZoneShares>) -> Result<BTreeMap<Str, ZoneAllocation>, HintError> {
     let Some(shares) = shares else {
-        return Err(NoHints::NodeInformation);
+        return Err(HintError::NodeInformation);
     };
     let (endpoints, zones) = (total, shares.len());
     if zones > endpoints {
-        return Err(NoHints::TooFewEndpoints { endpoints, zones });
+        return Err(HintError::TooFewEndpoints { endpoints, zones });
     }
     let desired = shares.iter().map(|(zone, share)| (zone.clone(), share * total as f64));
     let desired: BTreeMap<Str, f64> = desired.collect();
-    let needed: usize = desired.values().copied().map(least).sum();
+    let needed: usize = desired.values().copied().map(min_endpoints).sum();
     let Some(spare) = total.checked_sub(needed) else {
-        return Err(NoHints::Overload { endpoints, zones });
+        return Err(HintError::Overload { endpoints, zones });
     };
-    let allotted =
-        |desired: f64| Allotted { most: least(desired) + spare, desired: desired.max(least(desired) as f64) };
-    Ok(desired.into_iter().map(|(zone, desired)| (zone, allotted(desired))).collect())
+    let allocations = |desired: f64| ZoneAllocation {
+        most: min_endpoints(desired) + spare,
+        desired: desired.max(min_endpoints(desired) as f64),
+    };
+    Ok(desired.into_iter().map(|(zone, desired)| (zone, allocations(desired))).collect())
 }
 
-fn spread(changes: &mut Changes, unchanged: &[Arc<Tree>], allotted: &BTreeMap<Str, Allotted>) -> HintResult {
+fn spread(changes: &mut Changes, unchanged: &[Arc<Tree>], allocations: &BTreeMap<Str, ZoneAllocation>) -> HintResult {
     let mut counts = Counts::new();
     for slice in unchanged {
-        match hints_that_do(slice, &counts, allotted) {
+        match valid_hints(slice, &counts, allocations) {
             Some(more) => more.into_iter().for_each(|(zone, more)| *counts.entry(zone).or_default() += more),
             None => changes.update.push(writable(slice)),
         }
@@ -160,21 +162,21 @@ fn spread(changes: &mut Changes, unchanged: &[Arc<Tree>], allotted: &BTreeMap<St
         false => drop(endpoint.remove("hints")),
         true => {
             let zone = Str::from(endpoint.str("zone"));
-            mean_for(endpoint, &zone);
+            set_hint(endpoint, &zone);
             *counts.entry(zone).or_default() += 1;
         }
     });
-    let (mut giving, mut receiving) = givers_and_receivers(&counts, allotted);
+    let (mut giving, mut receiving) = givers_and_receivers(&counts, allocations);
     for_each_endpoint(changes, |endpoint| {
         let zone = Str::from(endpoint.str("zone"));
         if is_ready(endpoint)
             && giving.contains_key(&zone)
             && let Some(to) = receiving.keys().next().cloned()
         {
-            mean_for(endpoint, &to);
-            take_one(&mut giving, &zone);
-            take_one(&mut receiving, &to);
-            take_one(&mut counts, &zone);
+            set_hint(endpoint, &to);
+            decrement(&mut giving, &zone);
+            decrement(&mut receiving, &to);
+            decrement(&mut counts, &zone);
             *counts.entry(to).or_default() += 1;
         }
     });
@@ -183,7 +185,7 @@ fn spread(changes: &mut Changes, unchanged: &[Arc<Tree>], allotted: &BTreeMap<St
 
 /// The hints of a slice that may stay unchanged: each ready endpoint has hints for known zones, and no zone gets more
 /// than its share.
-fn hints_that_do(slice: &Tree, counts: &Counts, allotted: &BTreeMap<Str, Allotted>) -> Option<Counts> {
+fn valid_hints(slice: &Tree, counts: &Counts, allocations: &BTreeMap<Str, ZoneAllocation>) -> Option<Counts> {
     let mut found = Counts::new();
     for endpoint in ready(slice) {
         let zones = endpoint.list("hints.forZones");
@@ -193,23 +195,23 @@ fn hints_that_do(slice: &Tree, counts: &Counts, allotted: &BTreeMap<Str, Allotte
         zones.iter().for_each(|zone| *found.entry(Str::from(zone.str("name"))).or_default() += 1);
     }
     let has_room = |(zone, more): (&Str, &usize)| {
-        allotted.get(zone).is_some_and(|allotted| more + counts.get(zone).unwrap_or(&0) <= allotted.most)
+        allocations.get(zone).is_some_and(|allocations| more + counts.get(zone).unwrap_or(&0) <= allocations.most)
     };
     found.iter().all(has_room).then_some(found)
 }
 
 /// The whole endpoints that each zone gives and receives.
-fn givers_and_receivers(counts: &Counts, allotted: &BTreeMap<Str, Allotted>) -> (Counts, Counts) {
+fn givers_and_receivers(counts: &Counts, allocations: &BTreeMap<Str, ZoneAllocation>) -> (Counts, Counts) {
     let (mut over, mut under) = (BTreeMap::new(), BTreeMap::new());
-    for (zone, allotted) in allotted {
-        let more = counts.get(zone).copied().unwrap_or(0) as f64 - allotted.desired;
+    for (zone, allocations) in allocations {
+        let more = counts.get(zone).copied().unwrap_or(0) as f64 - allocations.desired;
         match more > 0.0 {
             true => over.insert(zone.clone(), more),
             false => under.insert(zone.clone(), -more),
         };
     }
     let (mut giving, mut receiving) = (Counts::new(), Counts::new());
-    while let (Some((from, over)), Some((to, under))) = (most(&mut over), most(&mut under)) {
+    while let (Some((from, over)), Some((to, under))) = (most_needed(&mut over), most_needed(&mut under)) {
         // Less than half an endpoint is not worth a move, nor one where neither side has a whole endpoint.
         if over.min(*under) < 0.5 || over.max(*under) < 1.0 {
             break;
@@ -222,12 +224,12 @@ fn givers_and_receivers(counts: &Counts, allotted: &BTreeMap<Str, Allotted>) -> 
 }
 
 /// Of equal zones the first by name.
-fn most(zones: &mut BTreeMap<Str, f64>) -> Option<(Str, &mut f64)> {
+fn most_needed(zones: &mut BTreeMap<Str, f64>) -> Option<(Str, &mut f64)> {
     let greatest = zones.iter_mut().rev().max_by(|(_, one), (_, other)| one.total_cmp(other));
     greatest.map(|(zone, count)| (zone.clone(), count))
 }
 
-fn take_one(counts: &mut Counts, zone: &Str) {
+fn decrement(counts: &mut Counts, zone: &Str) {
     if let Some(count) = counts.get_mut(zone) {
         *count -= 1;
         if *count == 0 {
@@ -236,7 +238,7 @@ fn take_one(counts: &mut Counts, zone: &Str) {
     }
 }
 
-fn take_away(changes: &mut Changes, unchanged: &[Arc<Tree>]) {
+fn remove_hints(changes: &mut Changes, unchanged: &[Arc<Tree>]) {
     let has_hints = |slice: &&Arc<Tree>| slice.list("endpoints").iter().any(|endpoint| endpoint.has("hints"));
     changes.update.extend(unchanged.iter().filter(has_hints).map(|slice| writable(slice)));
     for_each_endpoint(changes, |endpoint| drop(endpoint.remove("hints")));
@@ -255,7 +257,7 @@ fn is_ready(endpoint: &Tree) -> bool {
     endpoint.bool("conditions.ready")
 }
 
-fn mean_for(endpoint: &mut Tree, zone: &str) {
+fn set_hint(endpoint: &mut Tree, zone: &str) {
     endpoint.set("hints", tree! { "forZones" => list![tree! { "name" => zone }] });
 }
 

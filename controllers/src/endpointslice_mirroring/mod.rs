@@ -7,8 +7,8 @@ use std::sync::Arc;
 use client::{Client, Key, Recorder, Result, Store, split};
 
 use crate::endpoints::ENDPOINTS;
+use crate::support::endpoint_pods::{self, SERVICES};
 use crate::support::own_writes::OwnWrites;
-use crate::support::serving::{self, SERVICES};
 use crate::support::slices::{self, BY_SERVICE, SLICES};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
@@ -26,7 +26,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     let batch = context.options.mirroring_endpointslice_updates_batch_period;
     for selection in [SERVICES, ENDPOINTS] {
         let queue = context.queue.clone();
-        setup.informer(selection).on_change(move |change| serving::add(&queue, change.key.clone(), batch));
+        setup.informer(selection).on_change(move |change| endpoint_pods::add(&queue, change.key.clone(), batch));
     }
     let own = Arc::new(OwnWrites::default());
     let slices = setup.informer(SLICES);
@@ -38,7 +38,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
         if !known.is_own(change)
             && let Some(key) = ours.find_map(slices::service_key)
         {
-            serving::add(&queue, Key::from(key), batch);
+            endpoint_pods::add(&queue, Key::from(key), batch);
         }
     });
     Some(Box::new(Controller {
@@ -55,7 +55,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
 impl Controller {
     async fn sync(&self, key: &str) -> Result<Outcome> {
         let (endpoints, service) = (self.endpoints.get(key), self.services.get(key));
-        let slices = slices::of_service(&self.slices, key, plan::MANAGER);
+        let slices = slices::slices_of_service(&self.slices, key, plan::MANAGER);
         let plan = plan::plan(endpoints.as_deref(), service.as_deref(), &slices, self.limit);
         if let Some(endpoints) = &endpoints {
             plan.warnings.iter().for_each(|(reason, text)| self.recorder.warning(endpoints, reason, text));

@@ -7,8 +7,8 @@ use api::validation::parse_ip;
 use api::{Tree, tree};
 
 use crate::support::slices::{
-    Changes, Endpoints, LAST_TRIGGER, MANAGED_BY, SERVICE_NAME, Template, empty_slice, identity, is_owned_by, pack,
-    ports_key, unwanted,
+    Changes, Endpoints, LAST_TRIGGER, MANAGED_BY, SERVICE_NAME, Template, empty_slice, identity, is_owned_by,
+    obsolete_groups, pack, ports_key,
 };
 
 pub(super) const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -55,7 +55,7 @@ fn mirror(endpoints: &Tree, slices: &[Arc<Tree>], limit: usize) -> Plan {
         changes.append(pack(&template, there.get(&key).map_or(&[], Vec::as_slice), group.endpoints));
         wanted.insert(key);
     }
-    changes.delete.extend(unwanted(&there, &wanted));
+    changes.delete.extend(obsolete_groups(&there, &wanted));
     changes.recycle(|old| is_owned_by(old, endpoints));
     if endpoints.at("metadata").has("deletionTimestamp") {
         changes.create.clear();
@@ -175,7 +175,7 @@ mod tests {
         tree! { "spec" => tree! {} }
     }
 
-    fn made(endpoints: &Tree) -> Vec<Arc<Tree>> {
+    fn planned(endpoints: &Tree) -> Vec<Arc<Tree>> {
         let plan = plan(Some(endpoints), Some(&service()), &[], 1000);
         let name = |(at, mut slice): (usize, Tree)| {
             slice.child("metadata").set("name", format!("e-{at}"));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn mirrors_addresses_and_ports() {
-        let made = made(&endpoints(list![subset(&["192.0.2.77"], 80)]));
+        let made = planned(&endpoints(list![subset(&["192.0.2.77"], 80)]));
         assert_eq!(made.len(), 1);
         let labels = tree! { "l" => "1", MANAGED_BY => MANAGER, SERVICE_NAME => "e" };
         assert_eq!(*made[0].at("metadata.labels"), labels);
@@ -203,7 +203,7 @@ mod tests {
             subset(&["192.0.2.2"], 80),
             subset(&["192.0.2.3"], 81)
         ]);
-        let slices = made(&endpoints);
+        let slices = planned(&endpoints);
         assert_eq!(slices.len(), 3);
         assert_eq!(plan(Some(&endpoints), Some(&service()), &slices, 1000).changes, Changes::default());
         let mut relabelled = endpoints.clone();
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn deletes_slices_of_unmirrored_endpoints() {
         let endpoints = endpoints(list![subset(&["192.0.2.1"], 80)]);
-        let slices = made(&endpoints);
+        let slices = planned(&endpoints);
         let check = |endpoints: Option<&Tree>, service: Option<&Tree>| {
             let plan = plan(endpoints, service, &slices, 1000);
             assert_eq!((plan.changes.delete.len(), plan.changes.create.len()), (1, 0));

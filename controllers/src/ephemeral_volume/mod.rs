@@ -8,7 +8,7 @@ use api::Tree;
 use client::{Client, Recorder, Result, Store, key, split};
 
 use crate::support::PODS;
-use crate::support::note::NoteRecorder;
+use crate::support::event_message::EventDeduplicator;
 use crate::support::volumes::{BY_CLAIM, CLAIMS};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
@@ -17,7 +17,7 @@ struct Controller {
     claims: Arc<Store>,
     client: Client,
     recorder: Recorder,
-    note_recorder: NoteRecorder,
+    event_recorder: EventDeduplicator,
     metrics: client::Metrics,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
         claims: claims.store().clone(),
         client: context.client.clone(),
         recorder: context.recorder.named("ephemeral_volume"),
-        note_recorder: NoteRecorder::default(),
+        event_recorder: EventDeduplicator::default(),
         metrics: context.metrics.clone(),
     }))
 }
@@ -56,13 +56,13 @@ fn has_own(pod: &Tree) -> bool {
 impl Controller {
     async fn sync(&self, pod_key: &str) -> Result<Outcome> {
         let Some(pod) = self.pods.get(pod_key) else {
-            self.note_recorder.forget(pod_key);
+            self.event_recorder.remove(pod_key);
             return Ok(Outcome::Done);
         };
         let namespace = split(pod_key).0;
         let plan = plan::plan(&pod, |name| self.claims.get(&key(namespace, name)));
-        for note in plan.notes {
-            self.note_recorder.record(&self.recorder, &pod, note);
+        for event in plan.events {
+            self.event_recorder.record(&self.recorder, &pod, event);
         }
         for claim in &plan.create {
             let made = self.client.create(CLAIMS.resource, namespace, claim).await;

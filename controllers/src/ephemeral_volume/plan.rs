@@ -2,7 +2,7 @@
 
 use api::{Tree, list, tree};
 
-use crate::support::note::Note;
+use crate::support::event_message::EventMessage;
 use crate::support::owner;
 use crate::support::volumes::{ephemeral_claim, is_deleting};
 
@@ -10,7 +10,7 @@ use crate::support::volumes::{ephemeral_claim, is_deleting};
 pub(crate) struct Plan {
     pub create: Vec<Tree>,
     /// Claims with the same name that belong to another owner.
-    pub notes: Vec<Note>,
+    pub events: Vec<EventMessage>,
 }
 
 /// `find` returns the claim with a name in the pod's namespace.
@@ -22,19 +22,19 @@ pub(crate) fn plan(pod: &Tree, find: impl Fn(&str) -> Option<std::sync::Arc<Tree
     for volume in pod.list("spec.volumes").iter().filter(|volume| volume.has("ephemeral")) {
         match find(&ephemeral_claim(pod, volume)) {
             None => plan.create.push(claim(pod, volume)),
-            Some(there) if is_of(&there, pod) => {}
-            Some(there) => plan.notes.push(taken(pod, volume, &there)),
+            Some(there) if is_created_for(&there, pod) => {}
+            Some(there) => plan.events.push(taken(pod, volume, &there)),
         }
     }
     plan
 }
 
 /// Whether a claim was created for this pod.
-pub(crate) fn is_of(claim: &Tree, pod: &Tree) -> bool {
+pub(crate) fn is_created_for(claim: &Tree, pod: &Tree) -> bool {
     owner::is_controlled_by(claim, pod)
 }
 
-fn taken(pod: &Tree, volume: &Tree, claim: &Tree) -> Note {
+fn taken(pod: &Tree, volume: &Tree, claim: &Tree) -> EventMessage {
     let namespace = pod.str("metadata.namespace");
     let message = format!(
         "ephemeral volume {}: PVC {namespace}/{} was not created for pod {namespace}/{} (pod is not owner)",
@@ -42,7 +42,7 @@ fn taken(pod: &Tree, volume: &Tree, claim: &Tree) -> Note {
         claim.str("metadata.name"),
         pod.str("metadata.name"),
     );
-    Note::warning("FailedBinding", message)
+    EventMessage::warning("FailedBinding", message)
 }
 
 fn claim(pod: &Tree, volume: &Tree) -> Tree {
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(made[0].str("metadata.name"), "p-data");
         assert_eq!(made[0].map("metadata.labels").str("a"), "1");
         assert_eq!(made[0].list("spec.accessModes"), ["ReadWriteOnce".into()]);
-        assert!(is_of(&made[0], &pod()));
+        assert!(is_created_for(&made[0], &pod()));
         assert_eq!(plan(&pod(), |_| Some(Arc::new(made[0].clone()))), Plan::default());
         let mut going = pod();
         going.child("metadata").set("deletionTimestamp", "2024-01-01T00:00:00Z");
@@ -101,6 +101,6 @@ mod tests {
         let plan = plan(&pod(), |_| Some(other.clone()));
         assert_eq!(plan.create, []);
         let want = "ephemeral volume data: PVC n/p-data was not created for pod n/p (pod is not owner)";
-        assert_eq!(plan.notes[0].message, want);
+        assert_eq!(plan.events[0].message, want);
     }
 }

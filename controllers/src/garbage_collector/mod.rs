@@ -1,7 +1,7 @@
 //! Deletes objects without owners and completes foreground and orphaning deletions. It watches the metadata of all
 //! objects and acts on its graph; only owners that were never observed are looked up.
 
-mod act;
+mod actions;
 mod graph;
 mod object;
 mod plan;
@@ -16,12 +16,12 @@ use client::{Key, Result};
 use stdx::sync::Mutex;
 use tokio::sync::OnceCell;
 
-use crate::discovery::Served;
+use crate::discovery::ServedResource;
 use crate::framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use crate::metadata_monitor::{Listener, MetadataMonitor};
-use graph::{Description, Graph, Todo};
-use object::{Object, Type, Uid};
-use plan::{Step, Verdict};
+use graph::{Graph, OwnerDescription, WorkItems};
+use object::{Object, TypeMeta, Uid};
+use plan::{OwnerLookup, Step};
 
 /// Owner and dependent arrive through different watches, at slightly different times.
 const SOON: Duration = Duration::from_millis(200);
@@ -53,14 +53,14 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn note(&self, graph: &Graph, todo: Todo) {
-        queue(&self.context, &todo);
-        for (uid, owner) in &todo.foreign {
+    fn enqueue(&self, graph: &Graph, work_items: WorkItems) {
+        queue(&self.context, &work_items);
+        for (uid, owner) in &work_items.foreign {
             self.report(graph.get(uid), owner);
         }
     }
 
-    fn report(&self, dependent: Option<&Object>, owner: &Description) {
+    fn report(&self, dependent: Option<&Object>, owner: &OwnerDescription) {
         let Some(dependent) = dependent else { return };
         let metadata = tree! {
             "namespace" => &*dependent.namespace,
@@ -72,7 +72,7 @@ impl Watcher {
             "kind" => dependent.of.kind.clone(),
             "metadata" => metadata,
         };
-        let Description { uid, of, name, namespace } = owner;
+        let OwnerDescription { uid, of, name, namespace } = owner;
         let (api_version, kind) = (&of.api_version, &of.kind);
         let identity = format!("[{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {uid}]");
         let message = format!("ownerRef {identity} does not exist in namespace {:?}", &**namespace);
@@ -80,40 +80,40 @@ impl Watcher {
     }
 }
 
-fn queue(context: &Context, todo: &Todo) {
-    for uid in &todo.now {
+fn queue(context: &Context, work_items: &WorkItems) {
+    for uid in &work_items.now {
         context.queue.add(Key::from(uid.to_string()));
     }
-    for uid in &todo.soon {
+    for uid in &work_items.soon {
         context.queue.add_after(Key::from(uid.to_string()), SOON);
     }
 }
 
-fn type_of(served: &Served) -> Type {
-    Type { api_version: Str::from(served.resource().api_version()), kind: served.kind.clone() }
+fn type_of(served: &ServedResource) -> TypeMeta {
+    TypeMeta { api_version: Str::from(served.resource().api_version()), kind: served.kind.clone() }
 }
 
 impl Listener for Watcher {
-    fn put(&self, of: &Served, object: &Tree) {
+    fn put(&self, of: &ServedResource, object: &Tree) {
         let mut graph = self.graph.lock();
         let of = graph.intern.of(type_of(of));
         let object = Object::read(of, object, &mut graph.intern);
-        let todo = graph.put(object);
-        self.note(&graph, todo);
+        let work_items = graph.put(object);
+        self.enqueue(&graph, work_items);
     }
 
-    fn deleted(&self, _: &Served, object: &Tree) {
+    fn deleted(&self, _: &ServedResource, object: &Tree) {
         let mut graph = self.graph.lock();
-        let todo = graph.delete(&Uid::from(object.str("metadata.uid")));
-        self.note(&graph, todo);
+        let work_items = graph.delete(&Uid::from(object.str("metadata.uid")));
+        self.enqueue(&graph, work_items);
     }
 
-    fn listed(&self, of: &Served, uids: &BTreeSet<Str>) {
+    fn listed(&self, of: &ServedResource, uids: &BTreeSet<Str>) {
         let kept: BTreeSet<Uid> = uids.iter().map(|uid| Uid::from(uid.as_str())).collect();
         let mut graph = self.graph.lock();
         for uid in graph.missing(&type_of(of), &kept) {
-            let todo = graph.delete(&uid);
-            self.note(&graph, todo);
+            let work_items = graph.delete(&uid);
+            self.enqueue(&graph, work_items);
         }
     }
 }
@@ -131,7 +131,7 @@ impl Collector {
                     verdicts.push((owner, verdict));
                 }
                 step => {
-                    self.act(uid, step).await?;
+                    self.actions(uid, step).await?;
                     return Ok(self.outcome(&verdicts));
                 }
             }
@@ -139,10 +139,10 @@ impl Collector {
     }
 
     /// Owners that cannot be watched are checked periodically.
-    fn outcome(&self, verdicts: &[(Description, Verdict)]) -> Outcome {
-        let unwatched = |(owner, verdict): &(Description, Verdict)| {
-            let served = self.metadata_monitor.known().of_kind(owner.of.group(), &owner.of.kind).cloned();
-            matches!(verdict, Verdict::Present { .. })
+    fn outcome(&self, verdicts: &[(OwnerDescription, OwnerLookup)]) -> Outcome {
+        let unwatched = |(owner, verdict): &(OwnerDescription, OwnerLookup)| {
+            let served = self.metadata_monitor.known().find_kind(owner.of.group(), &owner.of.kind).cloned();
+            matches!(verdict, OwnerLookup::Present { .. })
                 && !served.is_some_and(|it| self.metadata_monitor.is_followed(&it))
         };
         if verdicts.iter().any(unwatched) { Outcome::RequeueAfter(UNWATCHED) } else { Outcome::Done }

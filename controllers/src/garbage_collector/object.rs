@@ -1,4 +1,4 @@
-//! What the graph stores of an object: enough to decide and to write without reading it first.
+//! The part of an object that the graph stores: enough to decide and to write without reading it first.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use api::tree::Str;
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// The uid of an object. UUIDs take sixteen bytes.
+/// The uid of an object. A UUID needs sixteen bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Uid {
     Uuid([u8; 16]),
@@ -60,21 +60,21 @@ impl fmt::Display for Uid {
 
 /// apiVersion and kind, as the object or a reference to it has them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Type {
+pub(super) struct TypeMeta {
     pub api_version: Str,
     pub kind: Str,
 }
 
-impl Type {
-    pub(super) fn of(tree: &Tree) -> Type {
-        Type { api_version: Str::new(tree.str("apiVersion")), kind: Str::new(tree.str("kind")) }
+impl TypeMeta {
+    pub(super) fn of(tree: &Tree) -> TypeMeta {
+        TypeMeta { api_version: Str::new(tree.str("apiVersion")), kind: Str::new(tree.str("kind")) }
     }
 
     pub(super) fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    fn is_same_kind(&self, other: &Type) -> bool {
+    fn is_same_kind(&self, other: &TypeMeta) -> bool {
         self.kind == other.kind && self.group() == other.group()
     }
 }
@@ -83,7 +83,7 @@ impl Type {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Owner {
     pub uid: Uid,
-    pub of: Arc<Type>,
+    pub of: Arc<TypeMeta>,
     pub name: Box<str>,
     /// `blockOwnerDeletion`: a foreground deletion of the owner waits for this object.
     pub blocks: bool,
@@ -92,7 +92,7 @@ pub(super) struct Owner {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Object {
     pub uid: Uid,
-    pub of: Arc<Type>,
+    pub of: Arc<TypeMeta>,
     pub namespace: Arc<str>,
     pub name: Box<str>,
     pub version: u64,
@@ -105,7 +105,7 @@ pub(super) struct Object {
 
 impl Object {
     /// `intern` shares equal types and namespaces.
-    pub(super) fn read(of: Arc<Type>, tree: &Tree, intern: &mut Interner) -> Object {
+    pub(super) fn read(of: Arc<TypeMeta>, tree: &Tree, intern: &mut Interner) -> Object {
         let meta = tree.at("metadata");
         let strings = |path: &str| meta.list(path).iter().filter_map(Tree::as_str).map(Str::new).collect();
         Object {
@@ -136,7 +136,7 @@ impl Object {
     }
 
     /// Whether an owner reference in `namespace` describes this object, apart from the uid.
-    pub(crate) fn is_meant(&self, owner: &Owner, namespace: &str) -> bool {
+    pub(crate) fn matches_reference(&self, owner: &Owner, namespace: &str) -> bool {
         self.of.is_same_kind(&owner.of)
             && self.name == owner.name
             && (self.namespace.is_empty() || &*self.namespace == namespace)
@@ -151,7 +151,7 @@ impl Owner {
     fn read(tree: &Tree, intern: &mut Interner) -> Owner {
         Owner {
             uid: Uid::from(tree.str("uid")),
-            of: intern.of(Type::of(tree)),
+            of: intern.of(TypeMeta::of(tree)),
             name: tree.str("name").into(),
             blocks: tree.bool("blockOwnerDeletion"),
         }
@@ -161,7 +161,7 @@ impl Owner {
 /// Shares types and namespaces, which are few and appear in every object.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
-    types: std::collections::BTreeSet<Arc<Type>>,
+    types: std::collections::BTreeSet<Arc<TypeMeta>>,
     texts: std::collections::BTreeSet<Arc<str>>,
 }
 
@@ -169,7 +169,7 @@ pub(crate) struct Interner {
 const MAX_INTERNED: usize = 10_000;
 
 impl Interner {
-    pub(super) fn of(&mut self, of: Type) -> Arc<Type> {
+    pub(super) fn of(&mut self, of: TypeMeta) -> Arc<TypeMeta> {
         if let Some(known) = self.types.get(&of) {
             return known.clone();
         }

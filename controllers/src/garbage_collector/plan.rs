@@ -1,6 +1,6 @@
 //! Decides what to do with an object, from the graph and the owners that were looked up.
 
-use super::graph::{Description, Graph, OwnerState};
+use super::graph::{Graph, OwnerDescription, OwnerState};
 use super::object::{FOREGROUND, ORPHAN, Object, Uid};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(super) enum Policy {
 
 /// The result of looking up an owner that the graph does not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum OwnerLookup {
     Present {
         waiting: bool,
     },
@@ -25,7 +25,7 @@ pub(super) enum Verdict {
 pub(super) enum Step {
     Nothing,
     /// Look up this owner, then decide again.
-    FetchOwner(Description),
+    FetchOwner(OwnerDescription),
     Delete {
         policy: Policy,
         /// Clear `blockOwnerDeletion` first, so that a cycle does not wait for itself.
@@ -41,7 +41,7 @@ pub(super) enum Step {
     Orphan(Vec<Uid>),
 }
 
-pub(super) fn plan(graph: &Graph, uid: &Uid, verdicts: &[(Description, Verdict)]) -> Step {
+pub(super) fn plan(graph: &Graph, uid: &Uid, verdicts: &[(OwnerDescription, OwnerLookup)]) -> Step {
     match graph.get(uid) {
         None => Step::Nothing,
         Some(object) if object.orphans_dependents() => {
@@ -51,28 +51,28 @@ pub(super) fn plan(graph: &Graph, uid: &Uid, verdicts: &[(Description, Verdict)]
             let waits = graph.dependents_of(uid).any(|dependent| dependent.blocks(uid));
             match waits {
                 false => Step::Finish(FOREGROUND),
-                true if !object.delete_requested && graph.is_in_circle(object) => Step::Unblock,
+                true if !object.delete_requested && graph.is_in_cycle(object) => Step::Unblock,
                 true => Step::Nothing,
             }
         }
-        // The deletion is in progress; the dependents are processed when the object is gone.
+        // The deletion is in progress; the dependents are processed when the object is deleted.
         Some(object) if object.deleting || object.delete_requested || object.owners.is_empty() => Step::Nothing,
         Some(object) => decide_owned(graph, object, verdicts),
     }
 }
 
-fn decide_owned(graph: &Graph, object: &Object, verdicts: &[(Description, Verdict)]) -> Step {
+fn decide_owned(graph: &Graph, object: &Object, verdicts: &[(OwnerDescription, OwnerLookup)]) -> Step {
     let (mut is_held, mut is_awaited, mut rest) = (false, false, Vec::new());
     for owner in &object.owners {
-        let description = Description::new(object, owner);
+        let description = OwnerDescription::new(object, owner);
         let verdict =
             verdicts.iter().find(|(delete_requested, _)| *delete_requested == description).map(|(_, verdict)| *verdict);
         let holds = match (graph.owner_state(object, owner), verdict) {
             (OwnerState::Unknown, None) => return Step::FetchOwner(description),
-            (OwnerState::Unknown, Some(Verdict::Impossible)) => return Step::Nothing,
-            (OwnerState::Unknown, Some(Verdict::Present { waiting: false })) => OwnerState::Solid,
-            (OwnerState::Unknown, Some(Verdict::Present { waiting: true })) => OwnerState::Waiting,
-            (OwnerState::Unknown, Some(Verdict::Absent)) => OwnerState::Dangling,
+            (OwnerState::Unknown, Some(OwnerLookup::Impossible)) => return Step::Nothing,
+            (OwnerState::Unknown, Some(OwnerLookup::Present { waiting: false })) => OwnerState::Solid,
+            (OwnerState::Unknown, Some(OwnerLookup::Present { waiting: true })) => OwnerState::Waiting,
+            (OwnerState::Unknown, Some(OwnerLookup::Absent)) => OwnerState::Dangling,
             (holds, _) => holds,
         };
         is_held |= holds == OwnerState::Solid;

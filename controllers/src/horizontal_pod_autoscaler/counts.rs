@@ -27,7 +27,7 @@ impl ReconcileMetrics {
         self.error.get_or_insert(error);
     }
 
-    /// Failures are taken from the events.
+    /// Counts failures from the events.
     pub(crate) fn record_failures(&mut self, events: &[Event]) {
         let fails = |event: &Event| matches!(&*event.reason, "FailedComputeMetricsReplicas" | "FailedRescale");
         if events.iter().any(fails) {

@@ -1,8 +1,8 @@
 //! The horizontal pod autoscaler. `plan` decides the size; this module reads the scale and the metrics and writes the
 //! scale.
 
+mod behavior;
 mod counts;
-mod pace;
 mod plan;
 mod replicas;
 mod source;
@@ -18,11 +18,11 @@ use stdx::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::metrics;
-use crate::support::kinds::{Kinds, LookupError, Served};
+use crate::support::kinds::{Kinds, LookupError, RestMapping};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
+use behavior::History;
 use counts::ReconcileMetrics;
-use pace::History;
-use plan::{Event, Inputs, MetricError, Plan, Reading};
+use plan::{Event, Inputs, MetricError, MetricValues, Plan};
 use source::{ApiSource, Query, Source};
 
 const AUTOSCALERS: Resource = Resource::new("autoscaling", "v2", "horizontalpodautoscalers");
@@ -76,7 +76,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
 impl Controller {
     async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(autoscaler) = self.autoscalers.get(key) else {
-            self.known().remove(key);
+            self.states().remove(key);
             return Ok(Outcome::Done);
         };
         let begun = Instant::now();
@@ -94,7 +94,7 @@ impl Controller {
         }
     }
 
-    fn known(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, AutoscalerState>> {
+    fn states(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, AutoscalerState>> {
         self.known.lock()
     }
 
@@ -118,35 +118,36 @@ impl Controller {
         let pods = selector.as_ref().map_or_else(|_| Vec::new(), |selector| self.pods.select(namespace, selector));
         let options = &self.context.options;
         let reconcile_autoscaler = Inputs { autoscaler, scale: &scale, pods: &pods, options, now };
-        let mut known = self.known().get(key).cloned().unwrap_or_default();
+        let mut known = self.states().get(key).cloned().unwrap_or_default();
         known.history.begin(scale.int("spec.replicas").unwrap_or(0), now.seconds);
         known.selector.clone_from(&text);
-        self.known().insert(key.to_string(), known.clone());
+        self.states().insert(key.to_string(), known.clone());
         let mut plan = match reconcile_autoscaler.begin() {
             (_, Some(plan)) => plan,
-            (status, None) => match self.objection(key, namespace, &text, selector.err().map(|e| e.to_string()), &pods)
-            {
-                Some((reason, message, event, said)) => {
-                    run_metrics.fail("spec");
-                    reconcile_autoscaler.without_selector(status, (reason, &message), event, &said)
+            (status, None) => {
+                match self.selector_error(key, namespace, &text, selector.err().map(|e| e.to_string()), &pods) {
+                    Some((reason, message, event, said)) => {
+                        run_metrics.fail("spec");
+                        reconcile_autoscaler.without_selector(status, (reason, &message), event, &said)
+                    }
+                    None => {
+                        let readings = self.read(autoscaler, &text, run_metrics).await;
+                        reconcile_autoscaler.by_metrics(status, &readings, &mut known.history)
+                    }
                 }
-                None => {
-                    let readings = self.read(autoscaler, &text, run_metrics).await;
-                    reconcile_autoscaler.by_metrics(status, &readings, &mut known.history)
-                }
-            },
+            }
         };
         if let Some((size, reason)) = plan.scale.clone() {
             run_metrics.act(scale.int("spec.replicas").unwrap_or(0), size);
             self.rescale(autoscaler, served, &scale, (size, &reason), &mut plan, &mut known.history).await;
         }
         run_metrics.record_failures(&plan.events);
-        self.known().insert(key.to_string(), known);
+        self.states().insert(key.to_string(), known);
         self.finish(autoscaler, plan).await
     }
 
     /// Why the target's pods cannot be determined: reason and message of the condition, reason and text of the event.
-    fn objection(
+    fn selector_error(
         &self,
         key: &str,
         namespace: &str,
@@ -162,7 +163,7 @@ impl Controller {
             let text = format!("couldn't convert selector into a corresponding internal selector object: {why}");
             return Some(("InvalidSelector", text.clone(), "InvalidSelector", text));
         }
-        let rivals = self.rivals(key, namespace, pods);
+        let rivals = self.autoscalers_of_pods(key, namespace, pods);
         (rivals.len() > 1).then(|| {
             let text = format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", rivals.join(" "));
             ("AmbiguousSelector", text.clone(), "AmbiguousSelector", text)
@@ -170,9 +171,9 @@ impl Controller {
     }
 
     /// The autoscalers in a namespace that select some of the same pods, including this one.
-    fn rivals(&self, key: &str, namespace: &str, pods: &[Arc<Tree>]) -> Vec<String> {
+    fn autoscalers_of_pods(&self, key: &str, namespace: &str, pods: &[Arc<Tree>]) -> Vec<String> {
         let prefix = format!("{namespace}/");
-        let known = self.known();
+        let known = self.states();
         let chooses = |other: &str, selector: &str| {
             let selector = Selector::parse(selector);
             other == key
@@ -190,7 +191,7 @@ impl Controller {
     }
 
     /// The scale of the target, and the resource that serves it.
-    async fn scale(&self, autoscaler: &Tree) -> std::result::Result<(Served, Tree), LookupError> {
+    async fn scale(&self, autoscaler: &Tree) -> std::result::Result<(RestMapping, Tree), LookupError> {
         let target = autoscaler.at("spec.scaleTargetRef");
         let (api_version, kind, name) = (target.str("apiVersion"), target.str("kind"), target.str("name"));
         let client = &self.context.client;
@@ -199,7 +200,7 @@ impl Controller {
         match client.get_subresource(served.resource, namespace, name, "scale").await {
             Ok(scale) => Ok((served, scale)),
             Err(error) => {
-                self.kinds.forget(api_version, kind);
+                self.kinds.invalidate(api_version, kind);
                 Err(error.into())
             }
         }
@@ -211,7 +212,7 @@ impl Controller {
         autoscaler: &Tree,
         pods: &str,
         run_metrics: &mut ReconcileMetrics,
-    ) -> Vec<std::result::Result<Reading, MetricError>> {
+    ) -> Vec<std::result::Result<MetricValues, MetricError>> {
         let mut readings = Vec::new();
         for spec in autoscaler.list("spec.metrics") {
             let begun = Instant::now();
@@ -222,7 +223,12 @@ impl Controller {
         readings
     }
 
-    async fn read_one(&self, namespace: &str, spec: &Tree, pods: &str) -> std::result::Result<Reading, MetricError> {
+    async fn read_one(
+        &self,
+        namespace: &str,
+        spec: &Tree,
+        pods: &str,
+    ) -> std::result::Result<MetricValues, MetricError> {
         let source = plan::source(spec);
         let labels = match source.at("metric.selector") {
             Tree::Null => String::new(),
@@ -234,21 +240,21 @@ impl Controller {
         match spec.str("type") {
             "Resource" | "ContainerResource" => {
                 let wrap = |source| MetricError::Resource { metric: metric.to_string(), source };
-                self.source.resource(query, source.str("container")).await.map(Reading::Samples).map_err(wrap)
+                self.source.resource(query, source.str("container")).await.map(MetricValues::Samples).map_err(wrap)
             }
             "Pods" => {
                 let wrap = |source| MetricError::Pods { metric: metric.to_string(), source };
-                self.source.pods(query).await.map(Reading::Samples).map_err(wrap)
+                self.source.pods(query).await.map(MetricValues::Samples).map_err(wrap)
             }
             "Object" => {
                 let object = source.at("describedObject");
                 let target = format!("{} on {namespace} {}", object.str("kind"), object.str("name"));
                 let wrap = |source| MetricError::Object { metric: metric.to_string(), target, source };
-                self.source.object(query, object).await.map(Reading::Value).map_err(wrap)
+                self.source.object(query, object).await.map(MetricValues::Value).map_err(wrap)
             }
             "External" => {
                 let wrap = |source| MetricError::External { metric: format!("{namespace}/{metric}/{labels}"), source };
-                self.source.external(query).await.map(|values| Reading::Value(values.iter().sum())).map_err(wrap)
+                self.source.external(query).await.map(|values| MetricValues::Value(values.iter().sum())).map_err(wrap)
             }
             other => Err(MetricError::UnknownType(other.to_string())),
         }
@@ -258,7 +264,7 @@ impl Controller {
     async fn rescale(
         &self,
         autoscaler: &Tree,
-        served: Served,
+        served: RestMapping,
         scale: &Tree,
         (size, reason): (i64, &str),
         plan: &mut Plan,
@@ -288,7 +294,7 @@ impl Controller {
     }
 
     /// Retries after conflicts with status updates: the decision remains valid.
-    async fn write_scale(&self, served: Served, scale: &Tree, size: i64) -> Result<()> {
+    async fn write_scale(&self, served: RestMapping, scale: &Tree, size: i64) -> Result<()> {
         let (namespace, name) = (scale.str("metadata.namespace"), scale.str("metadata.name"));
         let client = &self.context.client;
         let mut changed = scale.clone();

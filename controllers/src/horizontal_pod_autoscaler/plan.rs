@@ -7,8 +7,8 @@ use api::time::{self, Timestamp};
 use api::{Tree, tree};
 use thiserror::Error;
 
-use super::pace::{Bounds, History};
-use super::replicas::{Measured, Proposal, ReplicasError, Target, Tolerance};
+use super::behavior::{Bounds, History};
+use super::replicas::{Proposal, ReplicaCalculator, ReplicasError, Target, Tolerance};
 use super::source::{Samples, SourceError};
 use crate::Options;
 use crate::support::conditions;
@@ -18,12 +18,12 @@ const SCALED_TO_ZERO: &str = "ScaledToZero";
 
 /// The values of one metric of the spec.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Reading {
+pub(super) enum MetricValues {
     Samples(Samples),
     Value(i64),
 }
 
-/// Why a metric gives no replica count.
+/// Why a metric yields no replica count.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub(crate) enum MetricError {
     #[error(transparent)]
@@ -103,8 +103,9 @@ pub(crate) fn set_condition(status: &mut Tree, ty: &str, holds: bool, (reason, m
     conditions::set_in_place(status, condition);
 }
 
-/// Only a target that this autoscaler scaled to zero is scaled up again; one that a user stopped stays stopped.
-fn wakes(autoscaler: &Tree) -> bool {
+/// Only a target that this autoscaler scaled to zero is scaled up again; a target that a user scaled to zero stays
+/// there.
+fn scales_from_zero(autoscaler: &Tree) -> bool {
     let is_asleep = conditions::is_true(autoscaler, SCALED_TO_ZERO);
     is_asleep && (has_outside_metrics(autoscaler) || autoscaler.int("spec.minReplicas") != Some(0))
 }
@@ -156,7 +157,7 @@ impl Inputs<'_> {
         set_condition(&mut status, "AbleToScale", true, ("SucceededGetScale", able), self.now);
         let bounds = self.bounds();
         let decided = |size: i64, reason: &str| Some(self.finish(status.clone(), size, Some(reason), None));
-        let plan = if bounds.current == 0 && wakes(self.autoscaler) {
+        let plan = if bounds.current == 0 && scales_from_zero(self.autoscaler) {
             None
         } else if bounds.current == 0 {
             let disabled = "scaling is disabled since the replica count of the target is zero";
@@ -184,7 +185,7 @@ impl Inputs<'_> {
     pub(crate) fn by_metrics(
         &self,
         mut status: Tree,
-        readings: &[Result<Reading, MetricError>],
+        readings: &[Result<MetricValues, MetricError>],
         history: &mut History,
     ) -> Plan {
         let specs = self.autoscaler.list("spec.metrics");
@@ -237,11 +238,11 @@ impl Inputs<'_> {
             "All metrics below target".to_string()
         };
         let behavior = self.autoscaler.at("spec.behavior");
-        let pace = history.pace(desired, behavior, &bounds, self.now.seconds);
-        set_condition(&mut status, "AbleToScale", true, pace.able, self.now);
-        set_condition(&mut status, "ScalingLimited", pace.limited, pace.limit, self.now);
-        let changes = pace.replicas != bounds.current;
-        self.finish(status, pace.replicas, changes.then_some(&reason), Some(metrics))
+        let decision = history.normalize(desired, behavior, &bounds, self.now.seconds);
+        set_condition(&mut status, "AbleToScale", true, decision.able, self.now);
+        set_condition(&mut status, "ScalingLimited", decision.limited, decision.limit, self.now);
+        let changes = decision.replicas != bounds.current;
+        self.finish(status, decision.replicas, changes.then_some(&reason), Some(metrics))
     }
 
     /// Only the status changes.
@@ -264,14 +265,14 @@ impl Inputs<'_> {
         Plan { status, events: Vec::new(), scale: reason.map(|reason| (size, reason.to_string())) }
     }
 
-    /// The replica count that a metric asks for, and its name for messages.
-    fn propose(&self, spec: &Tree, reading: Reading) -> Result<(Proposal, String), MetricError> {
+    /// The replica count of a metric, and its name for messages.
+    fn propose(&self, spec: &Tree, reading: MetricValues) -> Result<(Proposal, String), MetricError> {
         let source = source(spec);
         let target = source.at("target");
         let measured = self.measured();
         let there = self.scale.int("status.replicas").unwrap_or(0);
         match (spec.str("type"), reading) {
-            (ty @ ("Resource" | "ContainerResource"), Reading::Samples(samples)) => {
+            (ty @ ("Resource" | "ContainerResource"), MetricValues::Samples(samples)) => {
                 let resource = source.str("name");
                 let container = if ty == "Resource" { "" } else { source.str("container") };
                 let wrap = |source| MetricError::Utilization { resource: resource.to_string(), source };
@@ -284,11 +285,11 @@ impl Inputs<'_> {
                 let proposal = measured.by_pods(samples, target).map_err(wrap)?;
                 Ok((proposal, format!("{resource} resource utilization (percentage of request)")))
             }
-            ("Pods", Reading::Samples(samples)) => {
+            ("Pods", MetricValues::Samples(samples)) => {
                 let target = Target::Average { value: milli(target, "averageValue"), resource: "" };
                 Ok((measured.by_pods(samples, target)?, format!("pods metric {}", source.str("metric.name"))))
             }
-            (ty, Reading::Value(value)) => {
+            (ty, MetricValues::Value(value)) => {
                 let name = source.str("metric.name");
                 let selector = source.at("metric.selector");
                 let external = || format!("external metric {name}({})", api_text(selector));
@@ -305,7 +306,7 @@ impl Inputs<'_> {
         }
     }
 
-    fn measured(&self) -> Measured<'_> {
+    fn measured(&self) -> ReplicaCalculator<'_> {
         let behavior = self.autoscaler.at("spec.behavior");
         let own = |way: &str| {
             let text = behavior.at(way).at("tolerance").as_str()?;
@@ -313,7 +314,7 @@ impl Inputs<'_> {
         };
         let common = self.options.horizontal_pod_autoscaler_tolerance;
         let seconds = |duration: std::time::Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-        Measured {
+        ReplicaCalculator {
             pods: self.pods,
             replicas: self.current(),
             tolerance: Tolerance { down: own("scaleDown").unwrap_or(common), up: own("scaleUp").unwrap_or(common) },

@@ -1,4 +1,4 @@
-//! Computes the replica count that a metric asks for.
+//! Computes the replica count for a metric.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Tolerance {
 }
 
 /// The pods of a target, and the settings for pods that just started.
-pub(super) struct Measured<'a> {
+pub(super) struct ReplicaCalculator<'a> {
     pub pods: &'a [Arc<Tree>],
     pub replicas: i64,
     pub tolerance: Tolerance,
@@ -35,7 +35,7 @@ pub(super) struct Measured<'a> {
     pub now: Timestamp,
 }
 
-/// The replica count a metric asks for, and its current value.
+/// The replica count of a metric, and its current value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Proposal {
     pub replicas: i64,
@@ -79,7 +79,7 @@ pub(crate) enum ReplicasError {
     MissingRequest { resource: String, container: String, pod: String },
 }
 
-impl Measured<'_> {
+impl ReplicaCalculator<'_> {
     /// For metrics of each pod.
     pub(crate) fn by_pods(&self, mut samples: Samples, target: Target<'_>) -> Result<Proposal, ReplicasError> {
         if self.pods.is_empty() {
@@ -99,12 +99,12 @@ impl Measured<'_> {
         }
         let values: BTreeMap<String, i64> = samples.into_iter().map(|(name, sample)| (name, sample.value)).collect();
         let (ratio, proposal) = rate(&values, target, &requests)?;
-        let replicas = self.settle(values, ratio, target, &groups, &requests)?;
+        let replicas = self.assume_missing(values, ratio, target, &groups, &requests)?;
         Ok(Proposal { replicas, ..proposal })
     }
 
     /// Pods without metrics are assumed to have the value that makes the change smaller.
-    fn settle(
+    fn assume_missing(
         &self,
         mut values: BTreeMap<String, i64>,
         ratio: f64,
@@ -268,8 +268,8 @@ mod tests {
         states.iter().enumerate().map(pod).collect()
     }
 
-    fn measured(pods: &[Arc<Tree>], replicas: i64) -> Measured<'_> {
-        Measured {
+    fn measured(pods: &[Arc<Tree>], replicas: i64) -> ReplicaCalculator<'_> {
+        ReplicaCalculator {
             pods,
             replicas,
             tolerance: Tolerance { down: 0.1, up: 0.1 },

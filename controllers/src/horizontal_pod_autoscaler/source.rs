@@ -89,8 +89,7 @@ impl ApiSource {
 
 /// The text of an error; a group that is not served is reported as upstream's client does.
 fn error_text(error: &client::Error, resource: &str) -> String {
-    let is_absent = error.message().is_empty() || error.message().starts_with("the server could not find");
-    if error.code() == Some(404) && is_absent {
+    if error.is_path_not_found() {
         return format!("the server could not find the requested resource (get {resource})");
     }
     error.message()
@@ -235,6 +234,7 @@ mod tests {
             reason: "NotFound".to_string(),
             message: "the server could not find the requested resource".to_string(),
             causes: Vec::new(),
+            object: String::new(),
         };
         let want = "the server could not find the requested resource (get pods.metrics.k8s.io)";
         assert_eq!(error_text(&absent, "pods.metrics.k8s.io"), want);

@@ -4,7 +4,7 @@ use api::Tree;
 use client::{Metric, Metrics};
 
 use super::indexes::Indexes;
-use super::plan::{Act, Decision};
+use super::plan::{Decision, PodAction};
 use super::view::{Job, is_tracked};
 use crate::metrics;
 
@@ -12,11 +12,11 @@ pub(super) fn mode(job: &Tree) -> &'static str {
     if Job(job).is_indexed() { "Indexed" } else { "NonIndexed" }
 }
 
-pub(super) fn action(act: &Act) -> &'static str {
+pub(super) fn action(act: &PodAction) -> &'static str {
     match act {
-        Act::Nothing => "tracking",
-        Act::Create(_) => "pods_created",
-        Act::Remove(_) | Act::End(_) => "pods_deleted",
+        PodAction::Nothing => "tracking",
+        PodAction::Create(_) => "pods_created",
+        PodAction::Remove(_) | PodAction::End(_) => "pods_deleted",
     }
 }
 
@@ -52,13 +52,13 @@ pub(crate) fn count_created(
     }
 }
 
-type Count<'a> = (&'static Metric, Vec<&'a str>, f64);
+type MetricIncrement<'a> = (&'static Metric, Vec<&'a str>, f64);
 
-/// What a new status adds to the previous one.
-pub(super) fn ended<'a>(job: &Tree, status: &'a Tree) -> Vec<Count<'a>> {
+/// The difference between a new status and the previous one.
+pub(super) fn status_increments<'a>(job: &Tree, status: &'a Tree) -> Vec<MetricIncrement<'a>> {
     let old = job.at("status");
     let mode = mode(job);
-    let mut counts: Vec<Count<'a>> = Vec::new();
+    let mut counts: Vec<MetricIncrement<'a>> = Vec::new();
     for result in ["succeeded", "failed"] {
         let more = status.int(result).unwrap_or(0) - old.int(result).unwrap_or(0);
         counts.push((&metrics::JOB_PODS_FINISHED, vec![mode, result], more as f64));
@@ -96,7 +96,7 @@ mod tests {
         let check = |spec: &str, old: &str, new: &str, want: &[(&str, &str, f64)]| {
             let job = decode(format!(r#"{{"spec":{{{spec}}},"status":{{{old}}}}}"#).as_bytes()).expect("a job");
             let status = decode(format!("{{{new}}}").as_bytes()).expect("a status");
-            let found = ended(&job, &status);
+            let found = status_increments(&job, &status);
             let found: Vec<_> =
                 found.iter().map(|(metric, labels, count)| (metric.name, labels.join(" "), *count)).collect();
             let want: Vec<_> = want.iter().map(|(name, labels, count)| (*name, labels.to_string(), *count)).collect();

@@ -3,7 +3,7 @@
 use api::Tree;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum FailureAction {
     /// Counts towards the backoff limit, also without a matching rule.
     Count,
     Ignore,
@@ -12,33 +12,33 @@ pub(super) enum Verdict {
     FailJob(String),
 }
 
-impl Verdict {
+impl FailureAction {
     /// The action of the matching rule.
     pub(super) fn action(&self) -> &'static str {
         match self {
-            Verdict::Count => "Count",
-            Verdict::Ignore => "Ignore",
-            Verdict::FailIndex => "FailIndex",
-            Verdict::FailJob(_) => "FailJob",
+            FailureAction::Count => "Count",
+            FailureAction::Ignore => "Ignore",
+            FailureAction::FailIndex => "FailIndex",
+            FailureAction::FailJob(_) => "FailJob",
         }
     }
 
     pub(super) fn counts(&self) -> bool {
-        *self != Verdict::Ignore
+        *self != FailureAction::Ignore
     }
 }
 
-pub(super) fn judge(job: &Tree, pod: &Tree) -> Verdict {
-    ruled(job, pod).unwrap_or(Verdict::Count)
+pub(super) fn failure_action(job: &Tree, pod: &Tree) -> FailureAction {
+    matching_action(job, pod).unwrap_or(FailureAction::Count)
 }
 
 /// The result of the first matching rule; None if no rule matches.
-pub(super) fn ruled(job: &Tree, pod: &Tree) -> Option<Verdict> {
+pub(super) fn matching_action(job: &Tree, pod: &Tree) -> Option<FailureAction> {
     let rules = job.list("spec.podFailurePolicy.rules").iter().enumerate();
     rules.filter_map(|(at, rule)| apply(rule, at, pod)).next()
 }
 
-fn apply(rule: &Tree, at: usize, pod: &Tree) -> Option<Verdict> {
+fn apply(rule: &Tree, at: usize, pod: &Tree) -> Option<FailureAction> {
     let action = rule.str("action");
     let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
     let because = if rule.has("onExitCodes") {
@@ -49,10 +49,10 @@ fn apply(rule: &Tree, at: usize, pod: &Tree) -> Option<Verdict> {
         format!("Pod {namespace}/{name} has condition {condition}")
     };
     match action {
-        "Ignore" => Some(Verdict::Ignore),
-        "FailIndex" => Some(Verdict::FailIndex),
-        "Count" => Some(Verdict::Count),
-        "FailJob" => Some(Verdict::FailJob(format!("{because} matching {action} rule at index {at}"))),
+        "Ignore" => Some(FailureAction::Ignore),
+        "FailIndex" => Some(FailureAction::FailIndex),
+        "Count" => Some(FailureAction::Count),
+        "FailJob" => Some(FailureAction::FailJob(format!("{because} matching {action} rule at index {at}"))),
         _ => None,
     }
 }
@@ -63,10 +63,10 @@ fn exited<'a>(rule: &Tree, pod: &'a Tree) -> Option<(&'a str, i64)> {
     let statuses = pod.list("status.containerStatuses").iter().chain(pod.list("status.initContainerStatuses"));
     let ended = statuses.filter(|status| wanted.is_none_or(|name| name == status.str("name")));
     let mut codes = ended.filter_map(|status| Some((status.str("name"), status.int("state.terminated.exitCode")?)));
-    codes.find(|(_, code)| *code != 0 && speaks_of(rule, *code))
+    codes.find(|(_, code)| *code != 0 && matches_exit_code(rule, *code))
 }
 
-fn speaks_of(rule: &Tree, code: i64) -> bool {
+fn matches_exit_code(rule: &Tree, code: i64) -> bool {
     let listed = rule.list("values").iter().any(|value| value.as_int() == Some(code));
     match rule.str("operator") {
         "In" => listed,
@@ -89,10 +89,10 @@ mod tests {
 
     use super::*;
 
-    fn check(rules: &str, status: &str, want: Verdict) {
+    fn check(rules: &str, status: &str, want: FailureAction) {
         let job = decode(format!(r#"{{"spec":{{"podFailurePolicy":{{"rules":[{rules}]}}}}}}"#).as_bytes());
         let pod = decode(format!(r#"{{"metadata":{{"namespace":"n","name":"p"}},"status":{{{status}}}}}"#).as_bytes());
-        assert_eq!(judge(&job.expect("a job"), &pod.expect("a pod")), want, "{rules} {status}");
+        assert_eq!(failure_action(&job.expect("a job"), &pod.expect("a pod")), want, "{rules} {status}");
     }
 
     #[test]
@@ -105,24 +105,24 @@ mod tests {
         let others = r#"{"action":"FailIndex","onExitCodes":{"containerName":"c","operator":"NotIn","values":[1]}}"#;
         let rules = [fail, ignore, others].join(",");
         let failed = "Container c for pod n/p failed with exit code 3 matching FailJob rule at index 0";
-        check(&rules, &code(3), Verdict::FailJob(failed.to_string()));
-        check(&rules, &code(7), Verdict::FailIndex);
-        check(&rules, &code(1), Verdict::Count);
-        check(&rules, &code(0), Verdict::Count);
+        check(&rules, &code(3), FailureAction::FailJob(failed.to_string()));
+        check(&rules, &code(7), FailureAction::FailIndex);
+        check(&rules, &code(1), FailureAction::Count);
+        check(&rules, &code(0), FailureAction::Count);
         let disrupted = r#""conditions":[{"type":"DisruptionTarget","status":"True"}]"#;
-        check(&rules, &format!("{},{disrupted}", code(7)), Verdict::Ignore);
-        check("", &code(3), Verdict::Count);
+        check(&rules, &format!("{},{disrupted}", code(7)), FailureAction::Ignore);
+        check("", &code(3), FailureAction::Count);
         let on_condition = r#"{"action":"FailJob","onPodConditions":[{"type":"DisruptionTarget","status":"True"}]}"#;
         let failed = "Pod n/p has condition DisruptionTarget matching FailJob rule at index 0";
-        check(on_condition, disrupted, Verdict::FailJob(failed.to_string()));
+        check(on_condition, disrupted, FailureAction::FailJob(failed.to_string()));
     }
 
     #[test]
     fn rules_can_name_a_container() {
         let rule = r#"{"action":"Ignore","onExitCodes":{"containerName":"main","operator":"In","values":[9]}}"#;
         let ended = |name: &str| format!(r#"{{"name":"{name}","state":{{"terminated":{{"exitCode":9}}}}}}"#);
-        check(rule, &format!(r#""containerStatuses":[{}]"#, ended("side")), Verdict::Count);
-        check(rule, &format!(r#""initContainerStatuses":[{}]"#, ended("main")), Verdict::Ignore);
-        check(rule, r#""containerStatuses":[{"name":"main","state":{"running":{}}}]"#, Verdict::Count);
+        check(rule, &format!(r#""containerStatuses":[{}]"#, ended("side")), FailureAction::Count);
+        check(rule, &format!(r#""initContainerStatuses":[{}]"#, ended("main")), FailureAction::Ignore);
+        check(rule, r#""containerStatuses":[{"name":"main","state":{"running":{}}}]"#, FailureAction::Count);
     }
 }

@@ -1,6 +1,6 @@
 //! Runs pods until enough of them have succeeded. `plan` decides; this module executes and records events.
 
-mod back_off;
+mod backoff;
 mod counts;
 mod failure_policy;
 mod indexes;
@@ -28,8 +28,8 @@ use crate::support::owner;
 use crate::support::pods::is_ready;
 use crate::support::selecting::{SELECTOR, selecting, selector_of};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use back_off::BackOff;
-use plan::{Act, Decision, Done};
+use backoff::Backoff;
+use plan::{Decision, PodAction, PodActionResult};
 use status::Event;
 use view::{FINALIZER, Job, is_tracked, uid};
 
@@ -45,7 +45,7 @@ struct Controller {
     pods: Arc<Store>,
     context: Context,
     /// The backoff state of each job, with the job's uid.
-    failures: Mutex<BTreeMap<String, (String, BackOff)>>,
+    failures: Mutex<BTreeMap<String, (String, Backoff)>>,
 }
 
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -54,7 +54,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     jobs.index_by(SELECTOR);
     pods.index_by(index::CONTROLLER);
     pods.index_by(index::LABELS);
-    let wake = Wake { jobs: jobs.store().clone(), pods: pods.store().clone(), context: context.clone() };
+    let wake = ChangeHandler { jobs: jobs.store().clone(), pods: pods.store().clone(), context: context.clone() };
     let wake = Arc::new(wake);
     let also = wake.clone();
     jobs.on_change(move |change| wake.job(change));
@@ -68,13 +68,13 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
 }
 
 /// Queues what a change affects.
-struct Wake {
+struct ChangeHandler {
     jobs: Arc<Store>,
     pods: Arc<Store>,
     context: Context,
 }
 
-impl Wake {
+impl ChangeHandler {
     fn job(&self, change: &Change) {
         self.context.queue.add(change.key.clone());
         if let (None, Some(new)) = (&change.old, &change.new)
@@ -164,18 +164,18 @@ impl Controller {
         let pods = self.claim(&job).await?;
         let known = self.known(key, &job);
         let decision = plan::decide(job.clone(), pods, known, self.context.clock.now());
-        let (again, back_off) = (decision.again, decision.back_off);
+        let (again, backoff) = (decision.again, decision.backoff);
         *action = counts::action(&decision.act);
         let (done, failure) = self.act(&job, &decision).await;
         let tracking = decision.track(done, self.context.clock.now());
         let written = self.write(&job, &tracking.status).await?;
-        self.failures().insert(key.to_string(), (uid(&job).to_string(), back_off));
+        self.failures().insert(key.to_string(), (uid(&job).to_string(), backoff));
         self.record_events(&job, &tracking.events);
         for action in &tracking.rules {
             self.context.metrics.count(&metrics::JOB_FAILURES_BY_POLICY, &[action]);
         }
         let (released, not_released) = self.release(&tracking.release).await;
-        let settled = tracking.settle(&released, self.context.clock.now());
+        let settled = tracking.count_released(&released, self.context.clock.now());
         self.write(&written, &settled.status).await?;
         self.record_events(&written, &settled.events);
         match failure.or(not_released) {
@@ -196,27 +196,27 @@ impl Controller {
         owner::execute(&self.context.client, JOBS, job, PODS, claim).await
     }
 
-    fn known(&self, key: &str, job: &Tree) -> Option<BackOff> {
-        self.failures().get(key).filter(|(known, _)| known == uid(job)).map(|(_, back_off)| *back_off)
+    fn known(&self, key: &str, job: &Tree) -> Option<Backoff> {
+        self.failures().get(key).filter(|(known, _)| known == uid(job)).map(|(_, backoff)| *backoff)
     }
 
-    fn failures(&self) -> MutexGuard<'_, BTreeMap<String, (String, BackOff)>> {
+    fn failures(&self) -> MutexGuard<'_, BTreeMap<String, (String, Backoff)>> {
         self.failures.lock()
     }
 
-    /// What was done, and the first error.
-    async fn act(&self, job: &Tree, decision: &Decision) -> (Done, Option<Error>) {
+    /// The completed actions, and the first error.
+    async fn act(&self, job: &Tree, decision: &Decision) -> (PodActionResult, Option<Error>) {
         match &decision.act {
-            Act::Nothing => (Done::default(), None),
-            Act::Create(indexes) => {
+            PodAction::Nothing => (PodActionResult::default(), None),
+            PodAction::Create(indexes) => {
                 let create = |at: usize| self.create(job, indexes[at], &decision.replaced);
                 let (created, failure) = slow_start(indexes.len(), create).await;
                 counts::count_created(&self.context.metrics, job, decision, created, failure.is_some());
                 let failure = failure.filter(|error| !error.is_terminating());
-                (Done { created, ..Done::default() }, failure)
+                (PodActionResult { created, ..PodActionResult::default() }, failure)
             }
-            Act::Remove(pods) => self.delete(job, pods, false).await,
-            Act::End(pods) => self.delete(job, pods, true).await,
+            PodAction::Remove(pods) => self.delete(job, pods, false).await,
+            PodAction::End(pods) => self.delete(job, pods, true).await,
         }
     }
 
@@ -239,10 +239,10 @@ impl Controller {
         }
     }
 
-    async fn delete(&self, job: &Tree, pods: &[Arc<Tree>], counts: bool) -> (Done, Option<Error>) {
+    async fn delete(&self, job: &Tree, pods: &[Arc<Tree>], counts: bool) -> (PodActionResult, Option<Error>) {
         let work: Vec<_> = pods.iter().map(|pod| self.delete_one(job, pod, counts)).collect();
         let results = bounded(work).await;
-        let mut done = Done::default();
+        let mut done = PodActionResult::default();
         let mut failure = None;
         for (pod, result) in pods.iter().zip(results) {
             match result {
@@ -342,7 +342,7 @@ impl Controller {
         changed.set("status", status.clone());
         let (namespace, name) = (job.str("metadata.namespace"), job.str("metadata.name"));
         let written = self.context.client.update_status(JOBS, namespace, name, &changed).await?;
-        counts::ended(job, status).into_iter().for_each(|(metric, labels, count)| {
+        counts::status_increments(job, status).into_iter().for_each(|(metric, labels, count)| {
             self.context.metrics.record(metric, &labels, count);
         });
         Ok(written)

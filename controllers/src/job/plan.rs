@@ -1,6 +1,6 @@
 //! Plans a job. A sync has three steps, each of which a crash may interrupt: pods are created or deleted; the status
 //! records the uids of finished pods and their finalizers are removed; the status counts them. A pod is counted only
-//! when its finalizer is gone and its uid is in the status, so that interrupted steps are repeated and nothing is
+//! when its finalizer is removed and its uid is in the status, so that interrupted steps are repeated and nothing is
 //! counted twice.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,11 +10,11 @@ use std::time::Duration;
 use api::Tree;
 use api::time::{self, Timestamp};
 
-use super::back_off::BackOff;
-use super::failure_policy::{Verdict, judge};
+use super::backoff::Backoff;
+use super::failure_policy::{FailureAction, failure_action};
 use super::indexes::Indexes;
 use super::pods::surplus;
-use super::status::{Ending, Uncounted, count};
+use super::status::{FinishedCondition, UncountedPods, count};
 use super::view::{self, Job, is_active, is_terminating, is_tracked, uid};
 use crate::support::clock::until;
 use crate::support::pods::is_ready;
@@ -24,7 +24,7 @@ const MAX_PODS: usize = 500;
 
 /// The action on the pods.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Act {
+pub(crate) enum PodAction {
     Nothing,
     /// One pod for each index; None for non-indexed jobs.
     Create(Vec<Option<usize>>),
@@ -36,7 +36,7 @@ pub(crate) enum Act {
 
 /// The result of the action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Done {
+pub(super) struct PodActionResult {
     pub created: usize,
     pub deleted: usize,
     /// The ready ones among the deleted pods.
@@ -44,16 +44,16 @@ pub(super) struct Done {
 }
 
 pub(super) struct Decision {
-    pub act: Act,
+    pub act: PodAction,
     /// When the job must be synced again without an event.
     pub again: Option<Duration>,
-    pub back_off: BackOff,
+    pub backoff: Backoff,
     /// The failed pod that a new pod of the index replaces.
     pub replaced: BTreeMap<usize, Arc<Tree>>,
     pub(super) job: Arc<Tree>,
     pub(super) pods: Vec<Arc<Tree>>,
     pub(super) status: Tree,
-    pub(super) ending: Option<Ending>,
+    pub(super) ending: Option<FinishedCondition>,
     pub(super) counts: Counts,
     pub(super) indexes: Option<ByIndex>,
 }
@@ -76,7 +76,7 @@ pub(super) struct ByIndex {
 }
 
 /// `known` is the backoff state from the previous sync, if any.
-pub(super) fn decide(job: Arc<Tree>, pods: Vec<Arc<Tree>>, known: Option<BackOff>, now: Timestamp) -> Decision {
+pub(super) fn decide(job: Arc<Tree>, pods: Vec<Arc<Tree>>, known: Option<Backoff>, now: Timestamp) -> Decision {
     let view = Job(&job);
     let mut status = job.at("status").clone();
     if !view.is_suspended() && !status.has("startTime") {
@@ -84,19 +84,19 @@ pub(super) fn decide(job: Arc<Tree>, pods: Vec<Arc<Tree>>, known: Option<BackOff
     }
     let indexes = view.is_indexed().then(|| ByIndex::of(view, &pods));
     let active: Vec<Arc<Tree>> = pods.iter().filter(|pod| is_active(pod)).cloned().collect();
-    let (counts, back_off) = tally(view, &pods, &active, indexes.as_ref(), known);
+    let (counts, backoff) = count_pods(view, &pods, &active, indexes.as_ref(), known);
     let look =
         Inputs { job: view, status: &status, pods: &pods, active: &active, counts, indexes: indexes.as_ref(), now };
-    let ending = look.ending();
+    let ending = look.finished_condition();
     let replaced = look.replaced();
     let (act, wait) = match &ending {
-        Some(_) => (Act::End(active.clone()), None),
-        None if view.is_deleted() => (Act::Nothing, None),
-        None => look.manage(back_off, &replaced),
+        Some(_) => (PodAction::End(active.clone()), None),
+        None if view.is_deleted() => (PodAction::Nothing, None),
+        None => look.manage(backoff, &replaced),
     };
     let deadline = if ending.is_none() { look.until_deadline() } else { None };
     let again = [wait, deadline].into_iter().flatten().min();
-    Decision { act, again, back_off, replaced, status, ending, counts, indexes, pods, job: job.clone() }
+    Decision { act, again, backoff, replaced, status, ending, counts, indexes, pods, job: job.clone() }
 }
 
 impl ByIndex {
@@ -118,20 +118,20 @@ impl ByIndex {
 /// Whether the index of a failed pod is not retried.
 fn gives_up(job: Job<'_>, pod: &Tree, limit: i64) -> bool {
     job.has_failed(pod)
-        && match judge(job.0, pod) {
-            Verdict::FailIndex => true,
+        && match failure_action(job.0, pod) {
+            FailureAction::FailIndex => true,
             verdict => verdict.counts() && view::index_failures(pod).0 >= limit,
         }
 }
 
-fn tally(
+fn count_pods(
     job: Job<'_>,
     pods: &[Arc<Tree>],
     active: &[Arc<Tree>],
     indexes: Option<&ByIndex>,
-    known: Option<BackOff>,
-) -> (Counts, BackOff) {
-    let uncounted = Uncounted::read(job.0.at("status"));
+    known: Option<Backoff>,
+) -> (Counts, Backoff) {
+    let uncounted = UncountedPods::read(job.0.at("status"));
     let ended = |is: &dyn Fn(&Tree) -> bool| -> Vec<Arc<Tree>> {
         pods.iter().filter(|pod| job.counts(pod) && is(pod)).cloned().collect()
     };
@@ -140,7 +140,7 @@ fn tally(
     };
     let (succeeded, failed) = (ended(&|pod| pod.str("status.phase") == "Succeeded"), ended(&|pod| job.has_failed(pod)));
     let (new_succeeded, new_failed) = (fresh(&succeeded, &uncounted.succeeded), fresh(&failed, &uncounted.failed));
-    let counting = new_failed.iter().filter(|pod| judge(job.0, pod).counts()).count();
+    let counting = new_failed.iter().filter(|pod| failure_action(job.0, pod).counts()).count();
     let counts = Counts {
         active: active.len(),
         ready: active.iter().filter(|pod| is_ready(pod)).count(),
@@ -151,12 +151,12 @@ fn tally(
         },
         failed: count(job.0.at("status"), "failed") + (counting + uncounted.failed.len()) as i64,
     };
-    let back_off = match known {
+    let backoff = match known {
         Some(known) => known.after(&new_succeeded, &new_failed),
         // The backoff state is lost by a restart; most of it is restored from the existing pods.
-        None => BackOff::default().after(&succeeded, &failed),
+        None => Backoff::default().after(&succeeded, &failed),
     };
-    (counts, back_off)
+    (counts, backoff)
 }
 
 /// The inputs of a decision.
@@ -172,36 +172,39 @@ struct Inputs<'a> {
 
 impl Inputs<'_> {
     /// Whether the job ends, and why. An ending in the status is final.
-    fn ending(&self) -> Option<Ending> {
-        self.ending_known()
+    fn finished_condition(&self) -> Option<FinishedCondition> {
+        self.recorded_condition()
             .or_else(|| self.failed_by_policy())
-            .or_else(|| self.failed_as_a_whole())
+            .or_else(|| self.job_failure())
             .or_else(|| self.failed_by_index())
             .or_else(|| self.succeeded_by_policy())
     }
 
-    fn ending_known(&self) -> Option<Ending> {
+    fn recorded_condition(&self) -> Option<FinishedCondition> {
         let success = self.job.condition("SuccessCriteriaMet").map(|condition| (true, condition));
         let (success, condition) = success.or_else(|| Some((false, self.job.condition("FailureTarget")?)))?;
         let (reason, message) = (condition.str("reason"), condition.str("message"));
-        Some(Ending { success, reason: reason.to_string(), message: message.to_string(), known: true })
+        Some(FinishedCondition { success, reason: reason.to_string(), message: message.to_string(), known: true })
     }
 
-    fn failed_by_policy(&self) -> Option<Ending> {
+    fn failed_by_policy(&self) -> Option<FinishedCondition> {
         let mut failed = self.pods.iter().filter(|pod| self.job.has_failed(pod));
-        failed.find_map(|pod| match judge(self.job.0, pod) {
-            Verdict::FailJob(message) => Some(Ending::failure("PodFailurePolicy", &message)),
+        failed.find_map(|pod| match failure_action(self.job.0, pod) {
+            FailureAction::FailJob(message) => Some(FinishedCondition::failure("PodFailurePolicy", &message)),
             _ => None,
         })
     }
 
-    fn failed_as_a_whole(&self) -> Option<Ending> {
+    fn job_failure(&self) -> Option<FinishedCondition> {
         if self.counts.failed > self.job.back_off_limit() || self.restarts_too_often() {
-            return Some(Ending::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
+            return Some(FinishedCondition::failure(
+                "BackoffLimitExceeded",
+                "Job has reached the specified backoff limit",
+            ));
         }
         let due = self.deadline()?;
         (self.now.seconds >= due)
-            .then(|| Ending::failure("DeadlineExceeded", "Job was active longer than specified deadline"))
+            .then(|| FinishedCondition::failure("DeadlineExceeded", "Job was active longer than specified deadline"))
     }
 
     /// With `restartPolicy: OnFailure`, container restarts count as failures.
@@ -228,19 +231,19 @@ impl Inputs<'_> {
         until(self.now, self.deadline()?)
     }
 
-    fn failed_by_index(&self) -> Option<Ending> {
+    fn failed_by_index(&self) -> Option<FinishedCondition> {
         let indexes = self.indexes?;
         let failed = indexes.failed.as_ref()?.len();
         let limit = self.job.0.int("spec.maxFailedIndexes");
         if limit.is_some_and(|limit| failed as i64 > limit) {
             let message = "Job has exceeded the specified maximal number of failed indexes";
-            return Some(Ending::failure("MaxFailedIndexesExceeded", message));
+            return Some(FinishedCondition::failure("MaxFailedIndexesExceeded", message));
         }
         let all_ended = failed + indexes.succeeded.len() >= self.job.completions().unwrap_or(0);
-        (failed > 0 && all_ended).then(|| Ending::failure("FailedIndexes", "Job has failed indexes"))
+        (failed > 0 && all_ended).then(|| FinishedCondition::failure("FailedIndexes", "Job has failed indexes"))
     }
 
-    fn succeeded_by_policy(&self) -> Option<Ending> {
+    fn succeeded_by_policy(&self) -> Option<FinishedCondition> {
         let succeeded = &self.indexes?.succeeded;
         let completions = self.job.completions().unwrap_or(0);
         let holds = |rule: &Tree| {
@@ -258,7 +261,7 @@ impl Inputs<'_> {
             return None;
         }
         let at = self.job.0.list("spec.successPolicy.rules").iter().position(holds)?;
-        Some(Ending::success("SuccessPolicy", &format!("Matched rules at index {at}")))
+        Some(FinishedCondition::success("SuccessPolicy", &format!("Matched rules at index {at}")))
     }
 
     fn replaced(&self) -> BTreeMap<usize, Arc<Tree>> {
@@ -269,7 +272,7 @@ impl Inputs<'_> {
     }
 
     /// Adjusts the number of pods; one sync either deletes or creates.
-    fn manage(&self, back_off: BackOff, replaced: &BTreeMap<usize, Arc<Tree>>) -> (Act, Option<Duration>) {
+    fn manage(&self, backoff: Backoff, replaced: &BTreeMap<usize, Arc<Tree>>) -> (PodAction, Option<Duration>) {
         let active = self.active.len();
         let wanted = self.wanted();
         let mut gone = surplus(self.job, self.active, active.saturating_sub(wanted));
@@ -277,20 +280,20 @@ impl Inputs<'_> {
             if !self.job.is_suspended() {
                 gone.truncate(MAX_PODS);
             }
-            return (Act::Remove(gone), None);
+            return (PodAction::Remove(gone), None);
         }
         let held = if self.job.replaces_only_failed() { self.counts.terminating } else { 0 };
         let missing = wanted.saturating_sub(held + active).min(MAX_PODS);
         if missing == 0 {
-            return (Act::Nothing, None);
+            return (PodAction::Nothing, None);
         }
         if self.job.limit_per_index().is_none()
-            && let Some(wait) = back_off.remaining(self.now)
+            && let Some(wait) = backoff.remaining(self.now)
         {
-            return (Act::Nothing, Some(wait));
+            return (PodAction::Nothing, Some(wait));
         }
         if self.indexes.is_none() {
-            return (Act::Create(vec![None; missing]), None);
+            return (PodAction::Create(vec![None; missing]), None);
         }
         self.fill(missing, replaced)
     }
@@ -308,8 +311,8 @@ impl Inputs<'_> {
     }
 
     /// The first indexes without a pod whose backoff is over.
-    fn fill(&self, missing: usize, replaced: &BTreeMap<usize, Arc<Tree>>) -> (Act, Option<Duration>) {
-        let Some(indexes) = self.indexes else { return (Act::Nothing, None) };
+    fn fill(&self, missing: usize, replaced: &BTreeMap<usize, Arc<Tree>>) -> (PodAction, Option<Duration>) {
+        let Some(indexes) = self.indexes else { return (PodAction::Nothing, None) };
         let holds = |pod: &&Arc<Tree>| is_active(pod) || (self.job.replaces_only_failed() && is_terminating(pod));
         let mut taken = indexes.succeeded.with(self.pods.iter().filter(holds).filter_map(|pod| view::index(pod)));
         if let Some(failed) = &indexes.failed {
@@ -319,12 +322,12 @@ impl Inputs<'_> {
             let pod = replaced.get(&index)?;
             let (counted, ignored) = view::index_failures(pod);
             let failures = u32::try_from(counted + ignored + 1).unwrap_or(u32::MAX);
-            BackOff { failures, last_failure: super::back_off::finished_at(pod) }.remaining(self.now)
+            Backoff { failures, last_failure: super::backoff::finished_at(pod) }.remaining(self.now)
         };
         let candidates = taken.missing(missing, self.job.completions().unwrap_or(0));
         let first = candidates.iter().filter_map(|index| wait(*index)).min();
         let ready: Vec<Option<usize>> =
             candidates.into_iter().filter(|index| wait(*index).is_none()).map(Some).collect();
-        (if ready.is_empty() { Act::Nothing } else { Act::Create(ready) }, first)
+        (if ready.is_empty() { PodAction::Nothing } else { PodAction::Create(ready) }, first)
     }
 }

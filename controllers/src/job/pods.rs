@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::{Tree, tree};
 
-use super::failure_policy::judge;
+use super::failure_policy::failure_action;
 use super::view::{FINALIZER, INDEX, INDEX_FAILURES, INDEX_IGNORED, Job, index_failures};
 use crate::support::conditions;
 use crate::support::pods::{from_template, is_ready};
@@ -55,7 +55,7 @@ fn prefix(name: &str, index: usize) -> String {
 fn failures_so_far(job: &Tree, replaced: Option<&Tree>) -> (i64, i64) {
     let Some(pod) = replaced else { return (0, 0) };
     let (counted, ignored) = index_failures(pod);
-    if judge(job, pod).counts() { (counted + 1, ignored) } else { (counted, ignored + 1) }
+    if failure_action(job, pod).counts() { (counted + 1, ignored) } else { (counted, ignored + 1) }
 }
 
 fn set_index_env(container: &mut Tree) {

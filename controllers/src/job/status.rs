@@ -7,18 +7,18 @@ use api::{Tree, list, tree};
 
 /// The uids of finished pods that are not counted yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Uncounted {
+pub(crate) struct UncountedPods {
     pub succeeded: BTreeSet<String>,
     pub failed: BTreeSet<String>,
 }
 
-impl Uncounted {
-    pub(super) fn read(status: &Tree) -> Uncounted {
+impl UncountedPods {
+    pub(super) fn read(status: &Tree) -> UncountedPods {
         let read = |field: &str| {
             let uids = status.at("uncountedTerminatedPods").list(field).iter();
             uids.filter_map(|uid| uid.as_str().map(str::to_string)).collect()
         };
-        Uncounted { succeeded: read("succeeded"), failed: read("failed") }
+        UncountedPods { succeeded: read("succeeded"), failed: read("failed") }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -28,7 +28,7 @@ impl Uncounted {
 
 /// How a job ends: first a target condition, then the final one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ending {
+pub(super) struct FinishedCondition {
     pub success: bool,
     pub reason: String,
     pub message: String,
@@ -36,13 +36,13 @@ pub(super) struct Ending {
     pub known: bool,
 }
 
-impl Ending {
-    pub(super) fn failure(reason: &str, message: &str) -> Ending {
-        Ending { success: false, reason: reason.to_string(), message: message.to_string(), known: false }
+impl FinishedCondition {
+    pub(super) fn failure(reason: &str, message: &str) -> FinishedCondition {
+        FinishedCondition { success: false, reason: reason.to_string(), message: message.to_string(), known: false }
     }
 
-    pub(super) fn success(reason: &str, message: &str) -> Ending {
-        Ending { success: true, ..Ending::failure(reason, message) }
+    pub(super) fn success(reason: &str, message: &str) -> FinishedCondition {
+        FinishedCondition { success: true, ..FinishedCondition::failure(reason, message) }
     }
 
     /// The condition in the status until all pods are counted.
@@ -82,7 +82,7 @@ pub(crate) fn set_count(status: &mut Tree, field: &str, value: i64) {
 }
 
 /// Counts uids whose pods have no finalizer and removes them from the list.
-pub(super) fn settle(status: &mut Tree, tracked: &BTreeSet<String>) {
+pub(super) fn count_released(status: &mut Tree, tracked: &BTreeSet<String>) {
     for field in ["succeeded", "failed"] {
         let mut uids: Vec<Tree> = status.at("uncountedTerminatedPods").list(field).to_vec();
         let before = uids.len();
@@ -98,7 +98,7 @@ pub(super) fn settle(status: &mut Tree, tracked: &BTreeSet<String>) {
     }
 }
 
-pub(super) fn note(status: &mut Tree, field: &str, uid: &str) {
+pub(super) fn add_uncounted(status: &mut Tree, field: &str, uid: &str) {
     status.child("uncountedTerminatedPods").list_entry(field).push(Tree::from(uid));
 }
 
@@ -152,11 +152,11 @@ mod tests {
     fn counts_released_pods_once() {
         let json = r#"{"succeeded":2,"uncountedTerminatedPods":{"succeeded":["a","b"],"failed":["c"]}}"#;
         let mut status = decode(json.as_bytes()).expect("a status");
-        settle(&mut status, &BTreeSet::from(["b".to_string()]));
+        count_released(&mut status, &BTreeSet::from(["b".to_string()]));
         let want = r#"{"succeeded":3,"failed":1,"uncountedTerminatedPods":{"succeeded":["b"]}}"#;
         assert_eq!(status, decode(want.as_bytes()).expect("a status"));
         let before = status.clone();
-        settle(&mut status, &BTreeSet::from(["b".to_string()]));
+        count_released(&mut status, &BTreeSet::from(["b".to_string()]));
         assert_eq!(status, before, "nothing is left to count");
     }
 

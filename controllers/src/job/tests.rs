@@ -7,8 +7,8 @@ use api::json::{decode, encode};
 use api::time::{self, Timestamp};
 use api::{Tree, list, tree};
 
-use super::back_off::BackOff;
-use super::plan::{Act, Done, decide};
+use super::backoff::Backoff;
+use super::plan::{PodAction, PodActionResult, decide};
 use super::view::{self, FINALIZER, INDEX};
 use super::{pods, status::Event};
 
@@ -18,7 +18,7 @@ struct World {
     pods: BTreeMap<String, Tree>,
     seconds: i64,
     made: usize,
-    back_off: Option<BackOff>,
+    backoff: Option<Backoff>,
     events: Vec<Event>,
     /// The number of writes before the controller crashes.
     writes_left: usize,
@@ -36,7 +36,7 @@ impl World {
             pods: BTreeMap::new(),
             seconds: 1000,
             made: 0,
-            back_off: None,
+            backoff: None,
             events: Vec::new(),
             writes_left: usize::MAX,
             again: None,
@@ -92,11 +92,11 @@ impl World {
         if view::Job(&job).is_finished() {
             return Ok(());
         }
-        let decision = decide(job.clone(), observed, self.back_off, self.now());
-        let mut done = Done::default();
+        let decision = decide(job.clone(), observed, self.backoff, self.now());
+        let mut done = PodActionResult::default();
         match &decision.act {
-            Act::Nothing => {}
-            Act::Create(indexes) => {
+            PodAction::Nothing => {}
+            PodAction::Create(indexes) => {
                 for index in indexes {
                     self.write()?;
                     let replaced = index.and_then(|index| decision.replaced.get(&index));
@@ -104,11 +104,11 @@ impl World {
                     done.created += 1;
                 }
             }
-            Act::Remove(gone) | Act::End(gone) => {
+            PodAction::Remove(gone) | PodAction::End(gone) => {
                 for pod in gone {
                     let name = pod.str("metadata.name").to_string();
                     self.write()?;
-                    if matches!(decision.act, Act::Remove(_)) {
+                    if matches!(decision.act, PodAction::Remove(_)) {
                         self.release(&name);
                         self.write()?;
                     }
@@ -118,10 +118,10 @@ impl World {
             }
         }
         self.again = decision.again;
-        let back_off = decision.back_off;
+        let backoff = decision.backoff;
         let tracking = decision.track(done, self.now());
         self.set_status(tracking.status.clone())?;
-        self.back_off = Some(back_off);
+        self.backoff = Some(backoff);
         self.events.extend(tracking.events.clone());
         let mut released = BTreeSet::new();
         for pod in tracking.release.clone() {
@@ -129,7 +129,7 @@ impl World {
             self.release(pod.str("metadata.name"));
             released.insert(view::uid(&pod).to_string());
         }
-        let settled = tracking.settle(&released, self.now());
+        let settled = tracking.count_released(&released, self.now());
         self.set_status(settled.status)?;
         self.events.extend(settled.events);
         Ok(())
@@ -435,7 +435,7 @@ fn crashes_do_not_lose_or_double_count_pods() {
             world.seconds += 700;
             world.writes_left = random.below(6);
             if world.sync().is_err() {
-                world.back_off = None;
+                world.backoff = None;
             }
             let active = world.active();
             if !active.is_empty() && random.below(2) == 0 {

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use api::Tree;
 use api::time::{self, Timestamp};
 
-use super::failure_policy::ruled;
-use super::plan::{Act, Decision, Done};
-use super::status::{Ending, Event, Uncounted, note, set_condition, set_count, settle};
+use super::failure_policy::matching_action;
+use super::plan::{Decision, PodAction, PodActionResult};
+use super::status::{Event, FinishedCondition, UncountedPods, add_uncounted, count_released, set_condition, set_count};
 use super::view::{self, Job, is_tracked, uid};
 
 /// The maximum number of uids in the status, so that it stays small.
 const MAX_UNCOUNTED: usize = 500;
 
-/// What to write before finalizers are removed.
+/// The status to write before finalizers are removed.
 pub(crate) struct Tracking {
     pub status: Tree,
     /// Pods whose finalizers may be removed once the status is written.
@@ -24,12 +24,12 @@ pub(crate) struct Tracking {
     pub rules: Vec<&'static str>,
     job: Arc<Tree>,
     tracked: BTreeSet<String>,
-    ending: Option<Ending>,
+    ending: Option<FinishedCondition>,
     terminating: usize,
     is_full: bool,
 }
 
-/// What to write after finalizers were removed.
+/// The status to write after finalizers were removed.
 pub(crate) struct FinalStatus {
     pub status: Tree,
     pub events: Vec<Event>,
@@ -37,56 +37,57 @@ pub(crate) struct FinalStatus {
 
 impl Decision {
     /// Records what was done and which pods have finished.
-    pub(crate) fn track(mut self, done: Done, now: Timestamp) -> Tracking {
+    pub(crate) fn track(mut self, done: PodActionResult, now: Timestamp) -> Tracking {
         let job = self.job.clone();
         let view = Job(&job);
         let active = self.counts.active + done.created - done.deleted.min(self.counts.active);
         let ready = self.counts.ready.saturating_sub(done.deleted_ready);
         let terminating = self.counts.terminating + done.deleted;
-        if matches!(&self.act, Act::End(pods) if pods.len() != done.deleted) {
+        if matches!(&self.act, PodAction::End(pods) if pods.len() != done.deleted) {
             // Some pods still exist and could be counted differently.
             self.ending = None;
         } else if self.ending.is_none() && is_complete(view, self.counts.succeeded, active) {
-            self.ending = Some(Ending::success("CompletionsReached", "Reached expected number of succeeded pods"));
+            self.ending =
+                Some(FinishedCondition::success("CompletionsReached", "Reached expected number of succeeded pods"));
         }
-        let managed = !matches!(self.act, Act::End(_)) && !view.is_deleted() && self.ending.is_none();
+        let managed = !matches!(self.act, PodAction::End(_)) && !view.is_deleted() && self.ending.is_none();
         let events = if managed { suspend(view, &mut self.status, now) } else { Vec::new() };
         set_count(&mut self.status, "active", active as i64);
         self.status.set("ready", ready as i64);
         self.status.set("terminating", terminating as i64);
         self.status.child("uncountedTerminatedPods");
-        self.take_down(terminating, events, now)
+        self.terminate(terminating, events, now)
     }
 
-    fn take_down(mut self, terminating: usize, events: Vec<Event>, now: Timestamp) -> Tracking {
+    fn terminate(mut self, terminating: usize, events: Vec<Event>, now: Timestamp) -> Tracking {
         let job = self.job.clone();
         let tracked: BTreeSet<String> =
             self.pods.iter().filter(|pod| is_tracked(pod)).map(|pod| uid(pod).to_string()).collect();
-        let uncounted = Uncounted::read(&self.status);
-        settle(&mut self.status, &tracked);
+        let uncounted = UncountedPods::read(&self.status);
+        count_released(&mut self.status, &tracked);
         if self.indexes.is_some() {
             self.pods.sort_by_key(|pod| view::index(pod));
         }
         let (mut release, mut rules) = (Vec::new(), Vec::new());
-        let mut waiting = Uncounted::read(&self.status).len();
+        let mut waiting = UncountedPods::read(&self.status).len();
         let mut is_full = false;
         for pod in self.pods.iter().filter(|pod| is_tracked(pod)) {
             if !self.may_release(Job(&job), pod) {
                 continue;
             }
             release.push(pod.clone());
-            match self.judgement(Job(&job), pod, &uncounted) {
-                Counted::Succeeded => note(&mut self.status, "succeeded", uid(pod)),
-                Counted::Failed(rule) => {
+            match self.count_decision(Job(&job), pod, &uncounted) {
+                CountDecision::Succeeded => add_uncounted(&mut self.status, "succeeded", uid(pod)),
+                CountDecision::Failed(rule) => {
                     rules.extend(rule);
-                    note(&mut self.status, "failed", uid(pod));
+                    add_uncounted(&mut self.status, "failed", uid(pod));
                 }
-                Counted::Index => {}
-                Counted::Ignored(rule) => {
+                CountDecision::Index => {}
+                CountDecision::Ignored(rule) => {
                     rules.push(rule);
                     continue;
                 }
-                Counted::Not => continue,
+                CountDecision::Not => continue,
             }
             waiting += 1;
             is_full = waiting >= MAX_UNCOUNTED;
@@ -115,24 +116,26 @@ impl Decision {
         job.has_failed(pod) && !is_awaited()
     }
 
-    fn judgement(&self, job: Job<'_>, pod: &Tree, uncounted: &Uncounted) -> Counted {
+    fn count_decision(&self, job: Job<'_>, pod: &Tree, uncounted: &UncountedPods) -> CountDecision {
         let id = uid(pod);
         let ends_in_failure = self.ending.as_ref().is_some_and(|ending| !ending.success);
         if pod.str("status.phase") == "Succeeded" && !uncounted.failed.contains(id) {
             return match &self.indexes {
-                Some(indexes) if job.index(pod).is_some_and(|index| !indexes.counted.has(index)) => Counted::Index,
-                None if !uncounted.succeeded.contains(id) => Counted::Succeeded,
-                _ => Counted::Not,
+                Some(indexes) if job.index(pod).is_some_and(|index| !indexes.counted.has(index)) => {
+                    CountDecision::Index
+                }
+                None if !uncounted.succeeded.contains(id) => CountDecision::Succeeded,
+                _ => CountDecision::Not,
             };
         }
         // A failed job fails all its pods.
         let failed = job.has_failed(pod) || ends_in_failure;
         if !failed || uncounted.failed.contains(id) || !job.counts(pod) {
-            return Counted::Not;
+            return CountDecision::Not;
         }
-        match ruled(job.0, pod) {
-            Some(verdict) if !verdict.counts() => Counted::Ignored(verdict.action()),
-            verdict => Counted::Failed(verdict.map(|verdict| verdict.action())),
+        match matching_action(job.0, pod) {
+            Some(verdict) if !verdict.counts() => CountDecision::Ignored(verdict.action()),
+            verdict => CountDecision::Failed(verdict.map(|verdict| verdict.action())),
         }
     }
 
@@ -150,7 +153,7 @@ impl Decision {
     }
 }
 
-enum Counted {
+enum CountDecision {
     Succeeded,
     /// With the action of the matching rule.
     Failed(Option<&'static str>),
@@ -183,14 +186,14 @@ fn suspend(job: Job<'_>, status: &mut Tree, now: Timestamp) -> Vec<Event> {
 }
 
 impl Tracking {
-    /// Counts the pods whose finalizers were removed, and ends the job when nothing is left to wait for.
-    pub(super) fn settle(self, released: &BTreeSet<String>, now: Timestamp) -> FinalStatus {
+    /// Counts the pods whose finalizers were removed, and finishes the job when all of them are counted.
+    pub(super) fn count_released(self, released: &BTreeSet<String>, now: Timestamp) -> FinalStatus {
         let mut status = self.status;
         let tracked: BTreeSet<String> = self.tracked.difference(released).cloned().collect();
-        settle(&mut status, &tracked);
+        count_released(&mut status, &tracked);
         let waits = self.is_full
             || self.terminating > 0
-            || Uncounted::read(&status).len() > 0
+            || UncountedPods::read(&status).len() > 0
             || self.release.iter().any(|pod| !released.contains(uid(pod)));
         let Some(ending) = self.ending.filter(|_| !waits) else { return FinalStatus { status, events: Vec::new() } };
         set_condition(&mut status, ending.end(), true, (&ending.reason, &ending.message), now);
@@ -202,7 +205,7 @@ impl Tracking {
     }
 }
 
-fn ending_events(job: Job<'_>, ending: &Ending, status: &Tree) -> Vec<Event> {
+fn ending_events(job: Job<'_>, ending: &FinishedCondition, status: &Tree) -> Vec<Event> {
     if !ending.success {
         return vec![Event::new("Warning", &ending.reason, &ending.message)];
     }

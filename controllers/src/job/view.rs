@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::Tree;
 
-use super::back_off::finished_at;
+use super::backoff::finished_at;
 
 pub(super) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";

@@ -11,7 +11,7 @@ use api::Tree;
 use client::{Change, Client, DeleteOptions, Index, Key, Patch, Recorder, Result, Store, key_of, split};
 
 use crate::support::NODES;
-use crate::support::note::{Note, NoteRecorder};
+use crate::support::event_message::{EventDeduplicator, EventMessage};
 use crate::support::volumes::{CLAIMS, CLASSES, SELECTED_NODE, VOLUMES, annotation, class_of};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{DeletionStep, Plan};
@@ -25,7 +25,7 @@ const WAITING: Index = Index {
 /// Volumes to delete, by host.
 const GOING: Index = Index {
     name: "local-path-going",
-    values: |volume| Vec::from_iter(plan::is_to_go(volume).then(|| plan::host_of(volume).to_string())),
+    values: |volume| Vec::from_iter(plan::needs_deletion(volume).then(|| plan::host_of(volume).to_string())),
 };
 
 /// Nodes by the host name that volumes use.
@@ -38,7 +38,7 @@ struct Controller {
     nodes: Arc<Store>,
     client: Client,
     recorder: Recorder,
-    note_recorder: NoteRecorder,
+    event_recorder: EventDeduplicator,
     directory: String,
 }
 
@@ -53,13 +53,13 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     nodes.index_by(HOSTS);
     let queue = context.queue.clone();
     claims.on_change(move |change| {
-        if is_news(change) {
+        if is_relevant(change) {
             queue.add(change.key.clone());
         }
     });
     let queue = context.queue.clone();
     volumes.on_change(move |change| {
-        if change.new.as_deref().is_some_and(plan::is_to_go) {
+        if change.new.as_deref().is_some_and(plan::needs_deletion) {
             queue.add(change.key.clone());
         }
     });
@@ -80,12 +80,12 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
         nodes: nodes.store().clone(),
         client: context.client.clone(),
         recorder: context.recorder.named(plan::NAME),
-        note_recorder: NoteRecorder::default(),
+        event_recorder: EventDeduplicator::default(),
         directory,
     }))
 }
 
-fn is_news(change: &Change) -> bool {
+fn is_relevant(change: &Change) -> bool {
     change.new.as_deref().map_or(change.old.is_some(), plan::needs_volume)
 }
 
@@ -94,20 +94,20 @@ impl Controller {
         match (split(key).0, self.claims.get(key), self.volumes.get(key)) {
             ("", _, Some(volume)) => self.plan_deletion(&volume).await?,
             ("", _, None) => {}
-            (_, Some(claim), _) => self.fulfil(&claim).await?,
-            (_, None, _) => self.note_recorder.forget(key),
+            (_, Some(claim), _) => self.provision(&claim).await?,
+            (_, None, _) => self.event_recorder.remove(key),
         }
         Ok(Outcome::Done)
     }
 
-    async fn fulfil(&self, claim: &Tree) -> Result<()> {
+    async fn provision(&self, claim: &Tree) -> Result<()> {
         let class = self.classes.get(class_of(claim));
         let node = self.nodes.get(annotation(claim, SELECTED_NODE));
         let is_made = self.volumes.get(&plan::volume_name(claim)).is_some();
         match plan::plan(claim, class.as_deref(), node.as_deref(), is_made, &self.directory) {
             Plan::Keep => Ok(()),
-            Plan::Refuse(note) => {
-                self.note_recorder.record(&self.recorder, claim, note);
+            Plan::Refuse(event) => {
+                self.event_recorder.record(&self.recorder, claim, event);
                 Ok(())
             }
             Plan::Create(volume) => self.create(claim, &volume).await,
@@ -117,18 +117,18 @@ impl Controller {
     async fn create(&self, claim: &Tree, volume: &Tree) -> Result<()> {
         let key: Key = key_of(claim);
         let begin = format!("External provisioner is provisioning volume for claim {key:?}");
-        Note::normal("Provisioning", begin).record(&self.recorder, claim);
+        EventMessage::normal("Provisioning", begin).record(&self.recorder, claim);
         match self.client.create(VOLUMES.resource, "", volume).await {
             Err(error) if !error.is_already_exists() => return Err(error),
             _ => {}
         }
         let done = format!("Successfully provisioned volume {}", volume.str("metadata.name"));
-        Note::normal("ProvisioningSucceeded", done).record(&self.recorder, claim);
+        EventMessage::normal("ProvisioningSucceeded", done).record(&self.recorder, claim);
         Ok(())
     }
 
     async fn plan_deletion(&self, volume: &Tree) -> Result<()> {
-        if !plan::is_to_go(volume) {
+        if !plan::needs_deletion(volume) {
             return Ok(());
         }
         let host = plan::host_of(volume);

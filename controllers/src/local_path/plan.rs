@@ -1,18 +1,18 @@
 //! Volumes that are directories of a node: provisioned for a claim once its node is selected, deleted after the claim
-//! is gone. The kubelet erases the directories; an annotation of its Node requests it, another one confirms it. The
+//! is deleted. The kubelet erases the directories; an annotation of its Node requests it, another one confirms it. The
 //! kubelet does not trust the annotation alone: the volume itself must be released and belong to this provisioner.
 
 use std::sync::Arc;
 
 use api::{Tree, list, tree};
 
-use crate::support::note::Note;
+use crate::support::event_message::EventMessage;
 use crate::support::volumes::{PROVISIONED_BY, PROVISIONER, SELECTED_NODE, annotation, is_deleting};
 
 pub(super) const NAME: &str = "tiphys.io/local-path";
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// Annotations of a node: the directories to erase and the erased ones, as JSON lists. A node without the second one
-/// does not erase anything.
+/// Annotations of a node: the directories to erase and the erased directories, as JSON lists. A node without the second
+/// annotation does not erase anything.
 const TO_ERASE: &str = "tiphys.io/volumes-to-erase";
 const ERASED: &str = "tiphys.io/volumes-erased";
 
@@ -33,7 +33,7 @@ pub fn default_class() -> Tree {
 pub(super) enum Plan {
     Keep,
     Create(Tree),
-    Refuse(Note),
+    Refuse(EventMessage),
 }
 
 /// Whether this provisioner must provision a volume for the claim.
@@ -67,7 +67,7 @@ pub(super) fn plan(claim: &Tree, class: Option<&Tree>, node: Option<&Tree>, is_m
         (why, _) => {
             let name = class.str("metadata.name");
             let message = format!("failed to provision volume with StorageClass {name:?}: {}", why.unwrap_or_default());
-            Plan::Refuse(Note::warning("ProvisioningFailed", message))
+            Plan::Refuse(EventMessage::warning("ProvisioningFailed", message))
         }
     }
 }
@@ -125,7 +125,7 @@ fn volume(claim: &Tree, class: &Tree, node: &Tree, directory: &str) -> Tree {
 }
 
 /// Whether a volume of this provisioner is released and must be deleted.
-pub(crate) fn is_to_go(volume: &Tree) -> bool {
+pub(crate) fn needs_deletion(volume: &Tree) -> bool {
     annotation(volume, PROVISIONED_BY) == NAME
         && volume.str("status.phase") == "Released"
         && volume.str("spec.persistentVolumeReclaimPolicy") == "Delete"
@@ -155,11 +155,11 @@ pub(crate) enum DeletionStep {
     Delete,
     /// Request the node to erase it by setting these annotations.
     RequestErasure(Tree),
-    /// The request was made.
+    /// The erasure is requested.
     Wait,
 }
 
-/// `going` are all volumes of the node to delete.
+/// `going` are all volumes of the node that are to be deleted.
 pub(crate) fn plan_deletion(volume: &Tree, node: Option<&Tree>, going: &[Arc<Tree>]) -> DeletionStep {
     let Some(node) = node.filter(|node| node.map("metadata.annotations").contains(ERASED)) else {
         return DeletionStep::Delete;
@@ -229,7 +229,7 @@ mod tests {
 
     fn refused(claim: &Tree, class: &Tree, node: Option<&Tree>) -> String {
         match plan(claim, Some(class), node, false, "/d") {
-            Plan::Refuse(note) => note.message,
+            Plan::Refuse(event) => event.message,
             other => panic!("{other:?}"),
         }
     }
@@ -299,10 +299,10 @@ mod tests {
                 "status" => tree! { "phase" => phase },
             }
         };
-        assert!(is_to_go(&volume(NAME, "Released", "Delete")));
-        assert!(!is_to_go(&volume(NAME, "Bound", "Delete")));
-        assert!(!is_to_go(&volume(NAME, "Released", "Retain")));
-        assert!(!is_to_go(&volume("other", "Released", "Delete")));
+        assert!(needs_deletion(&volume(NAME, "Released", "Delete")));
+        assert!(!needs_deletion(&volume(NAME, "Bound", "Delete")));
+        assert!(!needs_deletion(&volume(NAME, "Released", "Retain")));
+        assert!(!needs_deletion(&volume("other", "Released", "Delete")));
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         let (one, two) = (volume("/d/1"), volume("/d/2"));
         assert_eq!(host_of(&one), "host");
         let going = [Arc::new(two.clone()), Arc::new(one.clone())];
-        assert_eq!(plan_deletion(&one, None, &going), DeletionStep::Delete, "the node is gone");
+        assert_eq!(plan_deletion(&one, None, &going), DeletionStep::Delete, "the node is deleted");
         assert_eq!(plan_deletion(&one, Some(&node()), &going), DeletionStep::Delete, "it erases nothing");
         let with = |to_erase: &str, erased: &str| {
             let mut node = node();

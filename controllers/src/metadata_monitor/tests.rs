@@ -30,19 +30,19 @@ impl Transport for Server {
 }
 
 #[derive(Default)]
-struct Seen {
+struct RecordingListener {
     uids: Mutex<BTreeSet<String>>,
     lists: Mutex<Vec<usize>>,
 }
 
-impl Listener for Seen {
-    fn put(&self, _: &Served, object: &Tree) {
+impl Listener for RecordingListener {
+    fn put(&self, _: &ServedResource, object: &Tree) {
         self.uids.lock().insert(object.str("metadata.uid").to_string());
     }
 
-    fn deleted(&self, _: &Served, _: &Tree) {}
+    fn deleted(&self, _: &ServedResource, _: &Tree) {}
 
-    fn listed(&self, _: &Served, uids: &BTreeSet<Str>) {
+    fn listed(&self, _: &ServedResource, uids: &BTreeSet<Str>) {
         self.lists.lock().push(uids.len());
     }
 }
@@ -55,12 +55,12 @@ async fn every_listener_receives_the_complete_lists() {
     let informers = Informers::new(client.clone(), random.clone());
     let metadata_monitor = MetadataMonitor::new(client, random, Metrics::default());
 
-    let listeners: Vec<Arc<Seen>> = (0..3).map(|_| Arc::default()).collect();
+    let listeners: Vec<Arc<RecordingListener>> = (0..3).map(|_| Arc::default()).collect();
     for early in &listeners[..2] {
         metadata_monitor.listen(early.clone());
         // Anything that could run before the next controller is created runs now.
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(server.0.lock().is_empty(), "nothing is asked for before the start");
+        assert!(server.0.lock().is_empty(), "no request before the start");
     }
     metadata_monitor.start(&informers);
     informers.start();

@@ -11,18 +11,18 @@ use api::{Tree, time};
 use client::{DeleteOptions, Error, Key, Propagation, Queue, Resource, Result, Selection, Store};
 use stdx::sync::{Mutex, MutexGuard};
 
-use crate::discovery::Served;
+use crate::discovery::ServedResource;
 use crate::framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use crate::metadata_monitor::{Listener, MetadataMonitor};
 use crate::support::batch;
-use plan::{FINALIZER, Remaining};
+use plan::{FINALIZER, RemainingObjects};
 
 const NAMESPACES: Resource = Resource::core("namespaces");
 
 struct Controller {
     namespaces: Arc<Store>,
     metadata_monitor: Arc<MetadataMonitor>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<TerminatingNamespaces>,
     context: Context,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
             queue.add(change.key.clone());
         }
     });
-    let waiting = Arc::new(Waiting { queue: context.queue.clone(), left: Mutex::default() });
+    let waiting = Arc::new(TerminatingNamespaces { queue: context.queue.clone(), left: Mutex::default() });
     setup.metadata_monitor.listen(waiting.clone());
     let (namespaces, metadata_monitor) = (informer.store().clone(), setup.metadata_monitor.clone());
     Some(Box::new(Controller { namespaces, metadata_monitor, waiting, context: context.clone() }))
@@ -44,14 +44,14 @@ fn is_deleted(namespace: &Tree) -> bool {
     namespace.at("metadata").has("deletionTimestamp")
 }
 
-/// Terminating namespaces with the number of remaining objects they last saw: when those are deleted, the namespace
+/// Terminating namespaces with the number of remaining objects at the last sync: once these are deleted, the namespace
 /// is queued at once.
-struct Waiting {
+struct TerminatingNamespaces {
     queue: Arc<Queue>,
     left: Mutex<BTreeMap<String, usize>>,
 }
 
-impl Waiting {
+impl TerminatingNamespaces {
     fn left(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
         self.left.lock()
     }
@@ -64,10 +64,10 @@ impl Waiting {
     }
 }
 
-impl Listener for Waiting {
-    fn put(&self, _: &Served, _: &Tree) {}
+impl Listener for TerminatingNamespaces {
+    fn put(&self, _: &ServedResource, _: &Tree) {}
 
-    fn deleted(&self, _: &Served, object: &Tree) {
+    fn deleted(&self, _: &ServedResource, object: &Tree) {
         let namespace = object.str("metadata.namespace");
         let mut waiting = self.left();
         let Some(left) = waiting.get_mut(namespace) else { return };
@@ -79,7 +79,7 @@ impl Listener for Waiting {
     }
 
     /// Missed deletions are found by the next periodic sync.
-    fn listed(&self, _: &Served, _: &BTreeSet<Str>) {}
+    fn listed(&self, _: &ServedResource, _: &BTreeSet<Str>) {}
 }
 
 impl Controller {
@@ -98,7 +98,7 @@ impl Controller {
         if outcome.is_empty() {
             let finalized = plan::finalized(&namespace);
             let answer = self.context.client.update_subresource(NAMESPACES, "", name, "finalize", &finalized).await;
-            return unless_gone(answer).map(|_| Outcome::Done);
+            return ignore_not_found(answer).map(|_| Outcome::Done);
         }
         match outcome.pause_seconds() {
             Some(seconds) if outcome.failures.is_empty() && outcome.stale.is_empty() => {
@@ -130,10 +130,10 @@ impl Controller {
         outcome
     }
 
-    async fn empty_of(&self, served: &Served, namespace: &Tree) -> Result<Remaining> {
+    async fn empty_of(&self, served: &ServedResource, namespace: &Tree) -> Result<RemainingObjects> {
         let name = namespace.str("metadata.name");
-        if !served.can(&["list"]) || self.list(served, name, "limit=1").await?.is_empty() {
-            return Ok(Remaining::default());
+        if !served.supports(&["list"]) || self.list(served, name, "limit=1").await?.is_empty() {
+            return Ok(RemainingObjects::default());
         }
         self.delete_all(served, name).await?;
         let deleted_at = time::parse(namespace.str("metadata.deletionTimestamp")).map_or(0, |time| time.seconds);
@@ -141,7 +141,7 @@ impl Controller {
     }
 
     /// Metadata is sufficient for most objects; of pods the grace period is needed too.
-    async fn list(&self, served: &Served, namespace: &str, query: &str) -> Result<Vec<Tree>> {
+    async fn list(&self, served: &ServedResource, namespace: &str, query: &str) -> Result<Vec<Tree>> {
         let is_pods = served.group.is_empty() && served.plural == "pods";
         let client = &self.context.client;
         let mut list = match is_pods {
@@ -159,10 +159,10 @@ impl Controller {
         }
     }
 
-    async fn delete_all(&self, served: &Served, namespace: &str) -> Result<()> {
+    async fn delete_all(&self, served: &ServedResource, namespace: &str) -> Result<()> {
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
         let (client, resource) = (&self.context.client, served.resource());
-        if served.can(&["deletecollection"]) {
+        if served.supports(&["deletecollection"]) {
             let deleted = client.delete_collection(resource, namespace, "", options).await;
             return deleted.map(|_| ()).or_else(|error| if is_unserved(&error) { Ok(()) } else { Err(error) });
         }
@@ -173,7 +173,7 @@ impl Controller {
         };
         let each: Vec<_> = items.iter().map(delete).collect();
         for deleted in batch::bounded(each).await {
-            unless_gone(deleted)?;
+            ignore_not_found(deleted)?;
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Controller {
     }
 }
 
-fn unless_gone(result: Result<Tree>) -> Result<()> {
+fn ignore_not_found(result: Result<Tree>) -> Result<()> {
     match result {
         Err(error) if error.is_not_found() => Ok(()),
         result => result.map(|_| ()),

@@ -1,19 +1,19 @@
-//! A terminating namespace is finalized once it is empty; until then its conditions say what remains.
+//! A terminating namespace is finalized once it is empty; until then its conditions report the remaining objects.
 
 use std::collections::BTreeMap;
 
 use api::time::format_seconds;
 use api::{Tree, tree};
 
-use crate::discovery::{Discovery, Served};
+use crate::discovery::{Discovery, ServedResource};
 
 pub(super) const FINALIZER: &str = "kubernetes";
 /// How long objects with finalizers get before the next sync.
 const FINALIZER_SECONDS: i64 = 15;
 
-/// What remains of a resource after its objects were deleted.
+/// The remaining objects of a resource after their deletion was requested.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Remaining {
+pub(crate) struct RemainingObjects {
     pub count: usize,
     pub finalizers: BTreeMap<String, usize>,
     /// The longest remaining grace period.
@@ -26,24 +26,24 @@ pub(super) struct Outcome {
     pub stale: Vec<String>,
     pub failures: Vec<String>,
     /// By `RESOURCE.GROUP`.
-    pub left: BTreeMap<String, Remaining>,
+    pub left: BTreeMap<String, RemainingObjects>,
 }
 
-/// Resources in deletion order: nothing else is deleted before the last pod is gone, so that no pod outlives what it
+/// Resources in deletion order: nothing else is deleted before the last pod is deleted, so that no pod outlives what it
 /// needs.
-pub(super) fn stages(discovery: &Discovery) -> [Vec<&Served>; 2] {
-    let all = discovery.resources.iter().filter(|served| served.namespaced && served.can(&["delete"]));
+pub(super) fn stages(discovery: &Discovery) -> [Vec<&ServedResource>; 2] {
+    let all = discovery.resources.iter().filter(|served| served.namespaced && served.supports(&["delete"]));
     let (pods, others) = all.partition(|served| served.group.is_empty() && served.plural == "pods");
     [pods, others]
 }
 
-pub(super) fn name_of(served: &Served) -> String {
+pub(super) fn name_of(served: &ServedResource) -> String {
     format!("{}.{}", served.plural, served.group)
 }
 
 /// Summarizes the remaining objects.
-pub(super) fn left(items: &[Tree], deleted_at: i64, now: i64) -> Remaining {
-    let mut left = Remaining { count: items.len(), ..Remaining::default() };
+pub(super) fn left(items: &[Tree], deleted_at: i64, now: i64) -> RemainingObjects {
+    let mut left = RemainingObjects { count: items.len(), ..RemainingObjects::default() };
     for item in items {
         for finalizer in item.list("metadata.finalizers").iter().filter_map(Tree::as_str) {
             *left.finalizers.entry(finalizer.to_string()).or_default() += 1;
@@ -60,12 +60,12 @@ pub(super) fn left(items: &[Tree], deleted_at: i64, now: i64) -> Remaining {
 }
 
 impl Outcome {
-    pub(super) fn add(&mut self, served: &Served, namespace: &str, left: Remaining) {
+    pub(super) fn add(&mut self, served: &ServedResource, namespace: &str, left: RemainingObjects) {
         if left.count == 0 {
             return;
         }
         if left.grace_seconds == 0 && left.finalizers.is_empty() {
-            let place = format!("{}, Resource={}", served.slashed(), served.plural);
+            let place = format!("{}, Resource={}", served.group_version(), served.plural);
             self.failures.push(format!("unexpected items still remain in namespace: {namespace} for gvr: {place}"));
         }
         self.left.insert(name_of(served), left);
@@ -75,9 +75,9 @@ impl Outcome {
         self.left.is_empty() && self.failures.is_empty() && self.stale.is_empty()
     }
 
-    /// The delay of the next sync; events usually come earlier.
+    /// The delay of the next sync; events usually trigger it earlier.
     pub(super) fn pause_seconds(&self) -> Option<i64> {
-        let of = |left: &Remaining| match left.grace_seconds {
+        let of = |left: &RemainingObjects| match left.grace_seconds {
             0 if left.finalizers.is_empty() => 0,
             0 => FINALIZER_SECONDS,
             grace => grace,
@@ -206,8 +206,8 @@ mod tests {
 
     use super::*;
 
-    fn served(group: &str, plural: &str) -> Served {
-        Served {
+    fn served(group: &str, plural: &str) -> ServedResource {
+        ServedResource {
             group: group.into(),
             version: "v1".into(),
             plural: plural.into(),
@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn deletes_pods_first() {
-        let nodes = Served { namespaced: false, ..served("", "nodes") };
-        let bindings = Served { verbs: ["create".into()].into(), ..served("", "bindings") };
+        let nodes = ServedResource { namespaced: false, ..served("", "nodes") };
+        let bindings = ServedResource { verbs: ["create".into()].into(), ..served("", "bindings") };
         let resources =
             vec![served("", "configmaps"), nodes, bindings, served("", "pods"), served("metrics.k8s.io", "pods")];
         let discovery = Discovery { resources, stale: vec![] };
@@ -235,7 +235,7 @@ mod tests {
             tree! { "metadata" => tree! {}, "spec" => spec, "status" => tree! { "phase" => phase } }
         };
         let held = tree! { "metadata" => tree! { "finalizers" => list!["e.com/hold", "x"] } };
-        assert_eq!(left(&[], 0, 5), Remaining::default());
+        assert_eq!(left(&[], 0, 5), RemainingObjects::default());
         assert_eq!(left(&[pod(30, "Running"), pod(60, "Failed")], 0, 29).grace_seconds, 30);
         assert_eq!(left(&[pod(30, "Running")], 0, 30).grace_seconds, 0, "its time is up");
         let both = left(&[held.clone(), held], 0, 5);
@@ -267,7 +267,7 @@ mod tests {
 
         let mut outcome = Outcome::default();
         let finalizers = BTreeMap::from([("e.com/hold".to_string(), 1)]);
-        outcome.add(&served("", "configmaps"), "bye", Remaining { count: 1, finalizers, grace_seconds: 0 });
+        outcome.add(&served("", "configmaps"), "bye", RemainingObjects { count: 1, finalizers, grace_seconds: 0 });
         assert_eq!(outcome.pause_seconds(), Some(8));
         good[3] = ("True", "SomeResourcesRemain: Some resources are remaining: configmaps. has 1 resource instances");
         good[4] = (
@@ -276,7 +276,11 @@ mod tests {
         );
         check(&outcome, good);
 
-        outcome.add(&served("apps", "deployments"), "bye", Remaining { count: 2, ..Remaining::default() });
+        outcome.add(
+            &served("apps", "deployments"),
+            "bye",
+            RemainingObjects { count: 2, ..RemainingObjects::default() },
+        );
         outcome.stale.push("e.com/v1".to_string());
         good[0] = (
             "True",
@@ -295,7 +299,11 @@ mod tests {
         let namespace = tree! { "status" => tree! {} };
         let first = with_conditions(&namespace, &Outcome::default(), 1).expect("they are new");
         let mut outcome = Outcome::default();
-        outcome.add(&served("", "pods"), "bye", Remaining { count: 2, grace_seconds: 30, ..Remaining::default() });
+        outcome.add(
+            &served("", "pods"),
+            "bye",
+            RemainingObjects { count: 2, grace_seconds: 30, ..RemainingObjects::default() },
+        );
         assert_eq!(outcome.pause_seconds(), Some(16));
         let second = with_conditions(&first, &outcome, 2).expect("there is content");
         let times: Vec<&str> =

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use api::{Tree, tree};
 use client::{Error, Patch, Resource, Result, Selection, Store};
+use stdx::cidr::IpNet;
 use stdx::sync::Mutex;
 
 use crate::options::Options;
 use crate::support::node_events;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use plan::{Cidr, Pool};
+use plan::{Pool, PoolError};
 
 const NODES: Resource = Resource::core("nodes");
 
@@ -35,30 +36,30 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     informer.on_change(move |change| {
         match change.new.as_deref() {
             None => known.lock().release(&change.key),
-            Some(node) => occupy(&known, node),
+            Some(node) => allocate_existing(&known, node),
         }
         queue.add(change.key.clone());
     });
     Some(Box::new(Controller { nodes: informer.store().clone(), pool, context: context.clone() }))
 }
 
-fn pool(options: &Options) -> std::result::Result<Pool, String> {
-    let read =
-        |texts: &[String]| texts.iter().map(|text| Cidr::parse(text)).collect::<std::result::Result<Vec<_>, _>>();
+fn pool(options: &Options) -> std::result::Result<Pool, PoolError> {
+    let read = |texts: &[String]| {
+        texts.iter().map(|text| text.trim().parse::<IpNet>()).collect::<std::result::Result<Vec<_>, _>>()
+    };
     let mask =
-        |cidr: Cidr| if cidr.is_ipv6() { options.node_cidr_mask_size_ipv6 } else { options.node_cidr_mask_size_ipv4 };
-    let clusters: Vec<(Cidr, u8)> = read(&options.cluster_cidr)?.into_iter().map(|cidr| (cidr, mask(cidr))).collect();
+        |cidr: IpNet| if cidr.is_ipv4() { options.node_cidr_mask_size_ipv4 } else { options.node_cidr_mask_size_ipv6 };
+    let clusters: Vec<(IpNet, u8)> = read(&options.cluster_cidr)?.into_iter().map(|cidr| (cidr, mask(cidr))).collect();
     if clusters.is_empty() {
-        return Err("--cluster-cidr names no range".to_string());
+        return Err(PoolError::NoRange);
     }
     Pool::new(&clusters, &read(&options.service_cluster_ip_range)?)
 }
 
-fn occupy(pool: &Mutex<Pool>, node: &Tree) {
-    let cidrs: Vec<Cidr> =
-        node.list("spec.podCIDRs").iter().filter_map(|text| Cidr::parse(text.as_str()?).ok()).collect();
+fn allocate_existing(pool: &Mutex<Pool>, node: &Tree) {
+    let cidrs: Vec<IpNet> = node.list("spec.podCIDRs").iter().filter_map(|text| text.as_str()?.parse().ok()).collect();
     if !cidrs.is_empty() {
-        pool.lock().occupy(node.str("metadata.name"), cidrs);
+        pool.lock().allocate_existing(node.str("metadata.name"), cidrs);
     }
 }
 

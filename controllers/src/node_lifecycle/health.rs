@@ -27,41 +27,41 @@ pub(super) struct Health {
     uid: String,
     heartbeat: Tree,
     renewed: Tree,
-    heard: Duration,
+    last_report: Duration,
 }
 
 impl Health {
     /// Records the node; a different node of the same name starts anew. Returns whether it is new.
-    pub(crate) fn see_node(&mut self, node: &Tree, now: Duration) -> bool {
+    pub(crate) fn record_node(&mut self, node: &Tree, now: Duration) -> bool {
         let heartbeat = condition(node, "Ready").map_or(&Tree::Null, |ready| ready.at("lastHeartbeatTime"));
         let is_new = self.uid != node.str("metadata.uid");
         if is_new || self.heartbeat != *heartbeat {
             self.uid = node.str("metadata.uid").to_string();
             self.heartbeat = heartbeat.clone();
-            self.heard = now;
+            self.last_report = now;
         }
         is_new
     }
 
     /// Records the renew time of its lease.
-    pub(crate) fn see_lease(&mut self, renewed: &Tree, now: Duration) {
+    pub(crate) fn record_lease(&mut self, renewed: &Tree, now: Duration) {
         if self.renewed != *renewed {
             self.renewed = renewed.clone();
-            self.heard = now;
+            self.last_report = now;
         }
     }
 
     /// Resets the timer after we were cut off ourselves.
-    pub(crate) fn forgive(&mut self, now: Duration) {
-        self.heard = now;
+    pub(crate) fn restart_grace_period(&mut self, now: Duration) {
+        self.last_report = now;
     }
 
     /// The remaining grace period; None if it is over.
     pub(super) fn left(&mut self, node: &Tree, grace_periods: &GracePeriods, now: Duration) -> Option<Duration> {
-        self.see_node(node, now);
+        self.record_node(node, now);
         let has_spoken = condition(node, "Ready").is_some();
         let allowed = if has_spoken { grace_periods.monitor } else { grace_periods.startup };
-        (self.heard + allowed).checked_sub(now).filter(|left| !left.is_zero())
+        (self.last_report + allowed).checked_sub(now).filter(|left| !left.is_zero())
     }
 }
 
@@ -80,19 +80,19 @@ mod tests {
     fn heartbeats_reset_the_grace_period() {
         let seconds = Duration::from_secs;
         let mut health = Health::default();
-        assert!(health.see_node(&node("a"), seconds(100)));
-        health.see_lease(&Tree::from("a"), seconds(110));
-        assert!(!health.see_node(&node("a"), seconds(120)), "nothing is new");
-        health.see_lease(&Tree::from("a"), seconds(120));
-        assert_eq!(health.heard, seconds(110));
-        health.see_lease(&Tree::from("b"), seconds(130));
-        assert_eq!(health.heard, seconds(130));
-        health.see_node(&node("b"), seconds(140));
-        assert_eq!(health.heard, seconds(140));
+        assert!(health.record_node(&node("a"), seconds(100)));
+        health.record_lease(&Tree::from("a"), seconds(110));
+        assert!(!health.record_node(&node("a"), seconds(120)), "nothing is new");
+        health.record_lease(&Tree::from("a"), seconds(120));
+        assert_eq!(health.last_report, seconds(110));
+        health.record_lease(&Tree::from("b"), seconds(130));
+        assert_eq!(health.last_report, seconds(130));
+        health.record_node(&node("b"), seconds(140));
+        assert_eq!(health.last_report, seconds(140));
         let mut other = node("b");
         other.child("metadata").set("uid", "2");
-        assert!(health.see_node(&other, seconds(150)));
-        assert_eq!(health.heard, seconds(150));
+        assert!(health.record_node(&other, seconds(150)));
+        assert_eq!(health.last_report, seconds(150));
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
         let grace_periods = GracePeriods::default();
         let seconds = Duration::from_secs;
         let mut health = Health::default();
-        health.see_node(&node("a"), seconds(100));
+        health.record_node(&node("a"), seconds(100));
         assert_eq!(health.left(&node("a"), &grace_periods, seconds(149)), Some(seconds(1)));
         assert_eq!(health.left(&node("a"), &grace_periods, seconds(150)), None);
         let mut mute = tree! { "metadata" => tree! { "uid" => "2" } };

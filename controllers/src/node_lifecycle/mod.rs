@@ -19,7 +19,7 @@ use crate::support::{batch, node_events};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use health::{GracePeriods, Health};
 use plan::NoExecuteTaint;
-use zones::{Permit, Rates, Shift, Zones};
+use zones::{EvictionPermit, Rates, ZoneChange, Zones};
 
 const NODES: Resource = Resource::core("nodes");
 const PODS: Resource = Resource::core("pods");
@@ -32,13 +32,13 @@ const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 struct Controller {
     nodes: Arc<Store>,
     pods: Arc<Store>,
-    watch: Arc<Watch>,
+    watch: Arc<NodeMonitor>,
     grace_periods: GracePeriods,
     context: Context,
 }
 
 /// The state of all nodes.
-struct Watch {
+struct NodeMonitor {
     health: Mutex<BTreeMap<String, Health>>,
     zones: Mutex<Zones>,
     recorder: Recorder,
@@ -55,7 +55,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     };
     let grace_periods =
         GracePeriods { monitor: options.node_monitor_grace_period, startup: options.node_startup_grace_period };
-    let watch = Arc::new(Watch {
+    let watch = Arc::new(NodeMonitor {
         health: Mutex::default(),
         zones: Mutex::new(Zones::new(rates)),
         recorder: context.recorder.named("node-controller"),
@@ -64,9 +64,9 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     let (nodes, pods) = (setup.informer(Selection::all(NODES)), setup.informer(Selection::all(PODS)));
     pods.index_by(NODE);
     let seen = watch.clone();
-    nodes.on_change(move |change| seen.see_node(change));
+    nodes.on_change(move |change| seen.record_node(change));
     let seen = watch.clone();
-    setup.informer(LEASES).on_change(move |change| seen.see_lease(change));
+    setup.informer(LEASES).on_change(move |change| seen.record_lease(change));
     let zones = watch.clone();
     let gauges = [&metrics::ZONE_SIZE, &metrics::ZONE_HEALTH, &metrics::ZONE_UNHEALTHY];
     context.metrics.on_collect(gauges, move |metrics| zones.show(metrics));
@@ -74,7 +74,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     Some(Box::new(Controller { nodes, pods, watch, grace_periods, context: context.clone() }))
 }
 
-impl Watch {
+impl NodeMonitor {
     fn health(&self) -> MutexGuard<'_, BTreeMap<String, Health>> {
         self.health.lock()
     }
@@ -92,12 +92,12 @@ impl Watch {
         }
     }
 
-    fn see_node(&self, change: &Change) {
+    fn record_node(&self, change: &Change) {
         let now = self.context.now();
         let name = change.key.to_string();
         match (change.new.as_deref(), change.old.as_deref()) {
             (Some(node), _) => {
-                if self.health().entry(name.clone()).or_default().see_node(node, now) {
+                if self.health().entry(name.clone()).or_default().record_node(node, now) {
                     let what = format!("Registered Node {name} in Controller");
                     node_events::record(&self.recorder, node, "RegisteredNode", &what);
                 }
@@ -113,12 +113,12 @@ impl Watch {
         self.context.queue.add(change.key.clone());
     }
 
-    /// Queues nothing: the next periodic check sees the renewed lease.
-    fn see_lease(&self, change: &Change) {
+    /// Queues nothing: the next periodic check uses the renewed lease.
+    fn record_lease(&self, change: &Change) {
         let Some(lease) = change.new.as_deref() else { return };
         let now = self.context.now();
         let (_, name) = split(&change.key);
-        self.health().entry(name.to_string()).or_default().see_lease(lease.at("spec.renewTime"), now);
+        self.health().entry(name.to_string()).or_default().record_lease(lease.at("spec.renewTime"), now);
     }
 }
 
@@ -132,7 +132,7 @@ impl Controller {
 
     async fn check_node(&self, name: &str) -> Result<Outcome> {
         let Some(node) = self.nodes.get(name) else {
-            self.follow_zone(name, None);
+            self.update_zone(name, None);
             return Ok(Outcome::Done);
         };
         let mut left = self.left(name, &node);
@@ -142,7 +142,7 @@ impl Controller {
         }
         let node = if left.is_none() { self.mark_unknown(&node).await? } else { node };
         let counts = !node.map("metadata.labels").contains(EXCLUDED);
-        self.follow_zone(name, counts.then_some(&*node));
+        self.update_zone(name, counts.then_some(&*node));
         if plan::is_silent(&node) {
             self.mark_pods(name).await?;
         }
@@ -167,7 +167,7 @@ impl Controller {
             result => {
                 let renewed = result?.at("spec.renewTime").clone();
                 let now = self.context.now();
-                self.watch.health().entry(name.to_string()).or_default().see_lease(&renewed, now);
+                self.watch.health().entry(name.to_string()).or_default().record_lease(&renewed, now);
                 Ok(())
             }
         }
@@ -185,21 +185,21 @@ impl Controller {
     }
 
     /// Queues other nodes if the state of their zone, or of all zones, has changed.
-    fn follow_zone(&self, name: &str, node: Option<&Tree>) {
+    fn update_zone(&self, name: &str, node: Option<&Tree>) {
         let state = node.map(|node| (zone_of(node), plan::is_ready(node)));
         let shift = self.watch.zones().follow(name, state);
-        if shift == Shift::Recovered {
+        if shift == ZoneChange::Recovered {
             let now = self.context.now();
-            self.watch.health().values_mut().for_each(|health| health.forgive(now));
+            self.watch.health().values_mut().for_each(|health| health.restart_grace_period(now));
         }
-        if shift != Shift::None {
+        if shift != ZoneChange::None {
             self.nodes.keys().into_iter().for_each(|key| self.context.queue.add(key));
         }
     }
 
     /// Updates the taints from the conditions; returns how long another eviction in the zone must wait.
     async fn sync_taints(&self, node: &Tree) -> Result<Option<Duration>> {
-        let (drive, wait) = self.drive(node);
+        let (drive, wait) = self.no_execute_taint(node);
         let Some(taints) = plan::taints(node, drive, self.context.now_seconds()) else { return Ok(wait) };
         let taints = if taints.is_empty() { Tree::Null } else { Tree::from(taints) };
         let metadata = tree! { "resourceVersion" => node.str("metadata.resourceVersion") };
@@ -217,16 +217,16 @@ impl Controller {
         }
     }
 
-    fn drive(&self, node: &Tree) -> (NoExecuteTaint, Option<Duration>) {
+    fn no_execute_taint(&self, node: &Tree) -> (NoExecuteTaint, Option<Duration>) {
         let mut zones = self.watch.zones();
-        if zones.are_all_gone() {
+        if zones.are_all_disrupted() {
             return (NoExecuteTaint::Remove, None);
         }
-        match plan::drive(node) {
+        match plan::no_execute_taint(node) {
             NoExecuteTaint::Add(key) => match zones.permit(&zone_of(node), self.context.now()) {
-                Permit::Now => (NoExecuteTaint::Add(key), None),
-                Permit::After(wait) => (NoExecuteTaint::Keep, Some(wait)),
-                Permit::No => (NoExecuteTaint::Keep, None),
+                EvictionPermit::Now => (NoExecuteTaint::Add(key), None),
+                EvictionPermit::After(wait) => (NoExecuteTaint::Keep, Some(wait)),
+                EvictionPermit::No => (NoExecuteTaint::Keep, None),
             },
             drive => (drive, None),
         }

@@ -45,7 +45,7 @@ pub(super) fn silent(node: &Tree, now: i64) -> Option<Tree> {
                 condition.set("message", "Kubelet stopped posting node status.");
                 condition.set("lastTransitionTime", format_seconds(now));
             }
-            None => conditions.push(never_heard_of(node, kind, now)),
+            None => conditions.push(never_reported(node, kind, now)),
         }
     }
     (conditions != node.list("status.conditions")).then(|| {
@@ -55,7 +55,7 @@ pub(super) fn silent(node: &Tree, now: i64) -> Option<Tree> {
     })
 }
 
-fn never_heard_of(node: &Tree, kind: &str, now: i64) -> Tree {
+fn never_reported(node: &Tree, kind: &str, now: i64) -> Tree {
     tree! {
         "type" => kind,
         "status" => "Unknown",
@@ -84,7 +84,7 @@ pub(crate) fn unready_pod(pod: &Tree, now: i64) -> Option<Tree> {
     Some(changed)
 }
 
-/// What to do with the NoExecute taint.
+/// The change of the NoExecute taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoExecuteTaint {
     Keep,
@@ -95,7 +95,7 @@ pub(crate) enum NoExecuteTaint {
     Add(&'static str),
 }
 
-pub(super) fn drive(node: &Tree) -> NoExecuteTaint {
+pub(super) fn no_execute_taint(node: &Tree) -> NoExecuteTaint {
     let (wanted, other) = match condition(node, "Ready").map(|ready| ready.str("status")) {
         None => return NoExecuteTaint::Keep,
         Some("True") => return NoExecuteTaint::Remove,
@@ -175,7 +175,7 @@ mod tests {
     fn taints_follow_conditions() {
         let check = |conditions: &[(&str, &str)], before: &[(&str, &str)], permitted: bool, want: &[(&str, &str)]| {
             let node = node(conditions, before);
-            let drive = match drive(&node) {
+            let drive = match no_execute_taint(&node) {
                 NoExecuteTaint::Add(_) if !permitted => NoExecuteTaint::Keep,
                 drive => drive,
             };

@@ -57,7 +57,7 @@ impl Zone {
 
 /// Whether another node of a zone may be evicted.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Permit {
+pub(super) enum EvictionPermit {
     Now,
     After(Duration),
     /// Not before the state of the zones changes.
@@ -66,7 +66,7 @@ pub(super) enum Permit {
 
 /// The effect of a node change on other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shift {
+pub(crate) enum ZoneChange {
     None,
     /// The eviction rate of a zone has changed.
     Rates,
@@ -93,11 +93,11 @@ impl Zones {
     }
 
     /// Records a node's zone and readiness; None if it was deleted or does not count.
-    pub(super) fn follow(&mut self, node: &str, now: Option<(String, bool)>) -> Shift {
+    pub(super) fn follow(&mut self, node: &str, now: Option<(String, bool)>) -> ZoneChange {
         if self.nodes.get(node) == now.as_ref() {
-            return Shift::None;
+            return ZoneChange::None;
         }
-        let (were_all_gone, old_states) = (self.are_all_gone(), self.states());
+        let (were_all_gone, old_states) = (self.are_all_disrupted(), self.states());
         if let Some((zone, ready)) = self.nodes.remove(node) {
             self.count(&zone, ready, false);
         }
@@ -105,10 +105,10 @@ impl Zones {
             self.count(&zone, ready, true);
             self.nodes.insert(node.to_string(), (zone, ready));
         }
-        match (were_all_gone, self.are_all_gone()) {
-            (true, false) => Shift::Recovered,
-            _ if old_states != self.states() => Shift::Rates,
-            _ => Shift::None,
+        match (were_all_gone, self.are_all_disrupted()) {
+            (true, false) => ZoneChange::Recovered,
+            _ if old_states != self.states() => ZoneChange::Rates,
+            _ => ZoneChange::None,
         }
     }
 
@@ -126,26 +126,26 @@ impl Zones {
     }
 
     /// Then no node is evicted: this controller is cut off.
-    pub(crate) fn are_all_gone(&self) -> bool {
+    pub(crate) fn are_all_disrupted(&self) -> bool {
         !self.zones.is_empty() && self.zones.values().all(|zone| zone.state(&self.rates) == State::FullyDisrupted)
     }
 
     /// `Now` consumes the permit.
-    pub(super) fn permit(&mut self, zone: &str, now: Duration) -> Permit {
-        if self.are_all_gone() {
-            return Permit::No;
+    pub(super) fn permit(&mut self, zone: &str, now: Duration) -> EvictionPermit {
+        if self.are_all_disrupted() {
+            return EvictionPermit::No;
         }
-        let Some(zone) = self.zones.get_mut(zone) else { return Permit::Now };
+        let Some(zone) = self.zones.get_mut(zone) else { return EvictionPermit::Now };
         let rate = zone.rate(&self.rates);
         if rate <= 0.0 {
-            return Permit::No;
+            return EvictionPermit::No;
         }
         let due = zone.last.map_or(Duration::ZERO, |last| last + Duration::from_secs_f64(1.0 / rate));
         match due.checked_sub(now).filter(|rest| !rest.is_zero()) {
-            Some(rest) => Permit::After(rest),
+            Some(rest) => EvictionPermit::After(rest),
             None => {
                 zone.last = Some(now);
-                Permit::Now
+                EvictionPermit::Now
             }
         }
     }
@@ -180,17 +180,17 @@ mod tests {
     #[test]
     fn no_evictions_if_all_zones_are_down() {
         let mut zones = zones("a", 1, 1);
-        assert_eq!(zones.permit("a", Duration::from_secs(100)), Permit::Now);
-        assert_eq!(zones.permit("a", Duration::from_secs(104)), Permit::After(Duration::from_secs(6)));
-        assert_eq!(zones.follow("a0", Some(("a".to_string(), false))), Shift::Rates);
-        assert!(zones.are_all_gone());
-        assert_eq!(zones.permit("a", Duration::from_secs(200)), Permit::No);
-        assert_eq!(zones.follow("a0", Some(("a".to_string(), false))), Shift::None);
-        assert_eq!(zones.follow("b0", Some(("b".to_string(), true))), Shift::Recovered);
-        assert_eq!(zones.permit("a", Duration::from_secs(200)), Permit::Now);
-        assert_eq!(zones.follow("b0", None), Shift::Rates);
-        assert_eq!(zones.follow("a0", None), Shift::None, "one of two that are gone");
+        assert_eq!(zones.permit("a", Duration::from_secs(100)), EvictionPermit::Now);
+        assert_eq!(zones.permit("a", Duration::from_secs(104)), EvictionPermit::After(Duration::from_secs(6)));
+        assert_eq!(zones.follow("a0", Some(("a".to_string(), false))), ZoneChange::Rates);
+        assert!(zones.are_all_disrupted());
+        assert_eq!(zones.permit("a", Duration::from_secs(200)), EvictionPermit::No);
+        assert_eq!(zones.follow("a0", Some(("a".to_string(), false))), ZoneChange::None);
+        assert_eq!(zones.follow("b0", Some(("b".to_string(), true))), ZoneChange::Recovered);
+        assert_eq!(zones.permit("a", Duration::from_secs(200)), EvictionPermit::Now);
+        assert_eq!(zones.follow("b0", None), ZoneChange::Rates);
+        assert_eq!(zones.follow("a0", None), ZoneChange::None, "one of two deleted nodes");
         zones.follow("a1", None);
-        assert!(!zones.are_all_gone(), "there is no zone at all");
+        assert!(!zones.are_all_disrupted(), "there is no zone at all");
     }
 }

@@ -13,11 +13,11 @@ use client::{
 use stdx::sync::Mutex;
 
 use crate::metrics::ATTACHED;
-use crate::support::note::Note;
+use crate::support::event_message::EventMessage;
 use crate::support::volumes::{BY_CLAIM, CLAIMS, VOLUMES, claim_ref, claims_of};
 use crate::support::{NODES, PODS};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use plan::{DesiredAttachment, Observed, Plan};
+use plan::{DesiredAttachment, ObservedState, Plan};
 
 const ATTACHMENTS: Selection = Selection::all(Resource::new("storage.k8s.io", "v1", "volumeattachments"));
 const DRIVERS: Selection = Selection::all(Resource::new("storage.k8s.io", "v1", "csidrivers"));
@@ -42,7 +42,7 @@ struct Controller {
 #[derive(Default, Clone)]
 struct NodeState {
     idle_since: BTreeMap<String, i64>,
-    recorded: BTreeMap<Key, Note>,
+    recorded: BTreeMap<Key, EventMessage>,
 }
 
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -61,7 +61,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     });
     // A volume that is detached from one node may be awaited on another.
     for (informer, claim_of) in
-        [(&attachments, claim_of_attachment as ClaimOf), (&claims, claim_itself), (&volumes, claim_of_volume)]
+        [(&attachments, claim_of_attachment as ClaimKeyFn), (&claims, claim_itself), (&volumes, claim_of_volume)]
     {
         let (queue, pods, volumes) = (context.queue.clone(), pods.store().clone(), volumes.store().clone());
         informer.on_change(move |change| {
@@ -87,7 +87,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
 }
 
 /// The key of the claim that an object belongs to.
-type ClaimOf = fn(&Tree, &Store) -> String;
+type ClaimKeyFn = fn(&Tree, &Store) -> String;
 
 fn claim_itself(claim: &Tree, _: &Store) -> String {
     client::key_of(claim).to_string()
@@ -122,7 +122,7 @@ fn add_nodes_of_pod(change: &Change, queue: &Queue) {
 fn is_seen(change: &Change) -> bool {
     let recorded = |node: &Tree| {
         let fields = ["status.volumesInUse", "status.volumesAttached", "spec.taints"];
-        (fields.map(|field| node.at(field).clone()), plan::is_well(node))
+        (fields.map(|field| node.at(field).clone()), plan::is_healthy(node))
     };
     change.old.as_deref().map(recorded) != change.new.as_deref().map(recorded)
 }
@@ -151,7 +151,7 @@ impl Controller {
         let node = self.nodes.get(node_name);
         let attachments = self.attachments_of(node_name);
         let state = self.state().get(node_name).cloned().unwrap_or_default();
-        let plan = plan::plan(&Observed {
+        let plan = plan::plan(&ObservedState {
             node_name,
             node: node.as_deref(),
             desired: &self.desired(node_name),
@@ -216,12 +216,12 @@ impl Controller {
     /// Records new events of each pod, and keeps the state of the node.
     fn record_events(&self, node: &str, mut state: NodeState, plan: &Plan) {
         let mut recorded = BTreeMap::new();
-        for (pod, note) in &plan.notes {
+        for (pod, event) in &plan.events {
             let key = client::key_of(pod);
-            if state.recorded.get(&key) != Some(note) {
-                note.record(&self.recorder, pod);
+            if state.recorded.get(&key) != Some(event) {
+                event.record(&self.recorder, pod);
             }
-            recorded.insert(key, note.clone());
+            recorded.insert(key, event.clone());
         }
         state.recorded = recorded;
         state.idle_since = plan.idle_since.clone();

@@ -1,4 +1,4 @@
-//! Plans which volumes are attached to a node: those of its pods, as long as they need them. Creating a
+//! Plans which volumes are attached to a node: the volumes of its pods, as long as the pods need them. Creating a
 //! VolumeAttachment requests the attach; deleting it requests the detach, which is safe only once the node has
 //! unmounted the volume.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use api::{Tree, tree};
 
-use crate::support::note::Note;
+use crate::support::event_message::EventMessage;
 use crate::support::volumes::is_deleting;
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -23,7 +23,7 @@ pub(crate) struct DesiredAttachment {
     pub elsewhere: Vec<(String, Vec<Arc<Tree>>)>,
 }
 
-pub(super) struct Observed<'a> {
+pub(super) struct ObservedState<'a> {
     pub node_name: &'a str,
     pub node: Option<&'a Tree>,
     pub desired: &'a [DesiredAttachment],
@@ -41,7 +41,7 @@ pub(super) struct Plan {
     /// The desired `volumesAttached` of the node, which is written before anything is detached.
     pub attached: Option<Vec<Tree>>,
     pub delete: Vec<String>,
-    pub notes: Vec<(Arc<Tree>, Note)>,
+    pub events: Vec<(Arc<Tree>, EventMessage)>,
     pub idle_since: BTreeMap<String, i64>,
     pub again_seconds: Option<i64>,
 }
@@ -58,7 +58,7 @@ pub(super) fn unique_name(volume: &Tree) -> Option<String> {
     (!driver.is_empty()).then(|| format!("kubernetes.io/csi/{driver}^{handle}"))
 }
 
-/// A deterministic name, so that concurrent creates make one attachment.
+/// A deterministic name: concurrent creates result in one attachment.
 pub(crate) fn attachment_name(volume: &Tree, node: &str) -> String {
     let csi = volume.at("spec.csi");
     let text = format!("{}{}{node}", csi.str("volumeHandle"), csi.str("driver"));
@@ -67,7 +67,7 @@ pub(crate) fn attachment_name(volume: &Tree, node: &str) -> String {
     format!("csi-{hex}")
 }
 
-pub(super) fn plan(observed: &Observed<'_>) -> Plan {
+pub(super) fn plan(observed: &ObservedState<'_>) -> Plan {
     let mut plan = Plan::default();
     for desired in observed.desired {
         attach(observed, desired, &mut plan);
@@ -79,7 +79,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     plan
 }
 
-fn attach(observed: &Observed<'_>, desired: &DesiredAttachment, plan: &mut Plan) {
+fn attach(observed: &ObservedState<'_>, desired: &DesiredAttachment, plan: &mut Plan) {
     let name = attachment_name(&desired.volume, observed.node_name);
     let there = observed.attachments.iter().find(|attachment| attachment.str("metadata.name") == name);
     match there {
@@ -104,7 +104,9 @@ fn report_failure(desired: &DesiredAttachment, attachment: &Tree, plan: &mut Pla
         return;
     }
     let text = format!("AttachVolume.Attach failed for volume {:?} : {why}", desired.volume.str("metadata.name"));
-    plan.notes.extend(desired.pods.iter().map(|pod| (pod.clone(), Note::warning("FailedAttachVolume", text.clone()))));
+    plan.events.extend(
+        desired.pods.iter().map(|pod| (pod.clone(), EventMessage::warning("FailedAttachVolume", text.clone()))),
+    );
 }
 
 /// Whether only one node at a time may attach it.
@@ -134,11 +136,11 @@ fn report_multi_attach(desired: &DesiredAttachment, plan: &mut Plan) {
             }
         };
         let text = format!("Multi-Attach error for volume {:?} {why}", desired.volume.str("metadata.name"));
-        plan.notes.push((pod.clone(), Note::warning("FailedAttachVolume", text)));
+        plan.events.push((pod.clone(), EventMessage::warning("FailedAttachVolume", text)));
     }
 }
 
-fn detach(observed: &Observed<'_>, attachment: &Tree, plan: &mut Plan) {
+fn detach(observed: &ObservedState<'_>, attachment: &Tree, plan: &mut Plan) {
     let name = attachment.str("metadata.name");
     let is_wanted = observed.desired.iter().any(|desired| attachment_name(&desired.volume, observed.node_name) == name);
     if is_wanted || is_deleting(attachment) {
@@ -146,20 +148,21 @@ fn detach(observed: &Observed<'_>, attachment: &Tree, plan: &mut Plan) {
     }
     let since = observed.idle_since.get(name).copied().unwrap_or(observed.now);
     let left = since + LONGEST_UNMOUNT_SECONDS - observed.now;
-    let is_forced = observed.node.is_some_and(is_out_of_service) || (left <= 0 && !observed.node.is_some_and(is_well));
+    let is_forced =
+        observed.node.is_some_and(is_out_of_service) || (left <= 0 && !observed.node.is_some_and(is_healthy));
     if is_forced || !is_in_use(observed, attachment) {
         plan.delete.push(name.to_string());
         return;
     }
     plan.idle_since.insert(name.to_string(), since);
-    // A healthy node may take as long as it needs; its status shows when the volume is unmounted.
+    // A healthy node may need any time; its status shows when the volume is unmounted.
     if left > 0 {
         plan.again_seconds = Some(plan.again_seconds.map_or(left, |other| other.min(left)));
     }
 }
 
 /// The volumes in use on a missing node are unknown.
-fn is_in_use(observed: &Observed<'_>, attachment: &Tree) -> bool {
+fn is_in_use(observed: &ObservedState<'_>, attachment: &Tree) -> bool {
     let volume = (observed.volumes)(attachment.str("spec.source.persistentVolumeName"));
     match (observed.node, volume.as_deref().and_then(unique_name)) {
         (None, _) => true,
@@ -172,13 +175,13 @@ fn is_out_of_service(node: &Tree) -> bool {
     node.list("spec.taints").iter().any(|taint| taint.str("key") == OUT_OF_SERVICE)
 }
 
-pub(super) fn is_well(node: &Tree) -> bool {
+pub(super) fn is_healthy(node: &Tree) -> bool {
     let conditions = node.list("status.conditions").iter();
     conditions.filter(|condition| condition.str("type") == "Ready").any(|ready| ready.str("status") == "True")
 }
 
 /// Updates `volumesAttached` of the node, and adds events to its pods.
-fn update_attached(observed: &Observed<'_>, plan: &mut Plan) {
+fn update_attached(observed: &ObservedState<'_>, plan: &mut Plan) {
     let Some(node) = observed.node else { return };
     let mut attached: BTreeMap<String, String> = BTreeMap::new();
     for attachment in observed.attachments {
@@ -197,9 +200,11 @@ fn update_attached(observed: &Observed<'_>, plan: &mut Plan) {
     for desired in observed.desired {
         if unique_name(&desired.volume).is_some_and(|name| attached.contains_key(&name) && !is_told(&name)) {
             let volume = desired.volume.str("metadata.name");
-            let note =
-                Note::normal("SuccessfulAttachVolume", format!("AttachVolume.Attach succeeded for volume {volume:?} "));
-            plan.notes.extend(desired.pods.iter().map(|pod| (pod.clone(), note.clone())));
+            let event = EventMessage::normal(
+                "SuccessfulAttachVolume",
+                format!("AttachVolume.Attach succeeded for volume {volume:?} "),
+            );
+            plan.events.extend(desired.pods.iter().map(|pod| (pod.clone(), event.clone())));
         }
     }
     let list: Vec<Tree> = attached.iter().map(|(name, path)| tree! { "name" => name, "devicePath" => path }).collect();

@@ -1,5 +1,5 @@
-//! Binds claims and volumes. Keys with a slash are claims, those without are volumes; a single worker processes both,
-//! so that no volume is bound to two claims.
+//! Binds claims and volumes. Keys with a slash are claims, keys without are volumes. A single worker processes both: no
+//! volume is bound to two claims.
 
 mod counts;
 mod plan;
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use api::Tree;
 use client::{Change, Client, Index, Informer, Key, Queue, Recorder, Result, Store, key_of, split};
 
-use crate::support::note::{Note, NoteRecorder};
+use crate::support::event_message::{EventDeduplicator, EventMessage};
 use crate::support::volumes::{
     BETA_PROVISIONER, BIND_COMPLETED, BY_CLAIM, CLAIMS, CLASSES, PROVISIONER, SELECTED_NODE, VOLUMES, annotation,
     claim_ref, claims_of, class_of, has_annotation, leaves_class_open,
 };
 use crate::support::{NODES, PODS};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use plan::volume::Reclaim;
+use plan::volume::ReclaimAction;
 use plan::{claim, volume, writes};
 
 /// Claims waiting for a volume, by class.
@@ -57,7 +57,7 @@ struct Controller {
     client: Client,
     recorder: Recorder,
     queue: Arc<Queue>,
-    note_recorder: NoteRecorder,
+    event_recorder: EventDeduplicator,
 }
 
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -82,7 +82,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
         client: context.client.clone(),
         recorder: context.recorder.named("persistentvolume-controller"),
         queue: context.queue.clone(),
-        note_recorder: NoteRecorder::default(),
+        event_recorder: EventDeduplicator::default(),
     }))
 }
 
@@ -150,7 +150,7 @@ impl Controller {
             ("", _, Some(volume)) => self.sync_volume(&volume).await?,
             ("", _, None) => {}
             (_, Some(claim), _) => self.sync_claim(key, &claim).await?,
-            (_, None, _) => self.note_recorder.forget(key),
+            (_, None, _) => self.event_recorder.remove(key),
         }
         Ok(Outcome::Done)
     }
@@ -159,7 +159,7 @@ impl Controller {
         let class = self.classes.get(class_of(claim));
         let mut volumes = self.volumes.find(FOR, key);
         volumes.extend(self.volumes.find(FREE, class_of(claim)));
-        let plan = claim::plan(&claim::Observed {
+        let plan = claim::plan(&claim::ObservedState {
             claim,
             named: self.volumes.get(claim.str("spec.volumeName")),
             volumes: &volumes,
@@ -170,14 +170,14 @@ impl Controller {
         });
         match plan {
             claim::Plan::Bind(volume) => self.bind(&volume, claim).await,
-            claim::Plan::Wait { phase, note } => self.wait(claim, phase, note).await,
+            claim::Plan::Wait { phase, event } => self.wait(claim, phase, event).await,
             claim::Plan::SetClass(name) => {
                 self.change_claim(claim, |claim| claim.child("spec").set("storageClassName", name)).await
             }
             claim::Plan::SelectNode(node) => self.annotate_claim(claim, &[SELECTED_NODE], &node).await,
-            claim::Plan::Provision { provisioner, note } => {
+            claim::Plan::Provision { provisioner, event } => {
                 self.annotate_claim(claim, &[PROVISIONER, BETA_PROVISIONER], &provisioner).await?;
-                self.note_recorder.record(&self.recorder, claim, note);
+                self.event_recorder.record(&self.recorder, claim, event);
                 Ok(())
             }
         }
@@ -194,13 +194,13 @@ impl Controller {
         self.write_claim(&changed).await.map(|_| ())
     }
 
-    async fn wait(&self, claim: &Tree, phase: &str, note: Option<Note>) -> Result<()> {
+    async fn wait(&self, claim: &Tree, phase: &str, event: Option<EventMessage>) -> Result<()> {
         if let Some(changed) = writes::claim_status(claim, phase, None) {
             self.write_claim_status(&changed).await?;
         }
-        match note {
-            Some(note) => self.note_recorder.record(&self.recorder, claim, note),
-            None => self.note_recorder.forget(&key_of(claim)),
+        match event {
+            Some(event) => self.event_recorder.record(&self.recorder, claim, event),
+            None => self.event_recorder.remove(&key_of(claim)),
         }
         Ok(())
     }
@@ -221,7 +221,7 @@ impl Controller {
         if let Some(changed) = writes::claim_status(&claim, "Bound", Some(&volume)) {
             self.write_claim_status(&changed).await?;
         }
-        self.note_recorder.forget(&key_of(&claim));
+        self.event_recorder.remove(&key_of(&claim));
         Ok(())
     }
 
@@ -235,9 +235,9 @@ impl Controller {
                 Ok(())
             }
             volume::Plan::Mismatch { volume: of_volume, claim: of_claim } => {
-                self.note_recorder.record(&self.recorder, volume, of_volume);
+                self.event_recorder.record(&self.recorder, volume, of_volume);
                 if let Some(claim) = &claim {
-                    self.note_recorder.record(&self.recorder, claim, of_claim);
+                    self.event_recorder.record(&self.recorder, claim, of_claim);
                 }
                 Ok(())
             }
@@ -250,17 +250,17 @@ impl Controller {
     }
 
     /// A failed volume stays failed.
-    async fn release(&self, volume: &Tree, missing: bool, reclaim: Reclaim) -> Result<()> {
+    async fn release(&self, volume: &Tree, missing: bool, reclaim: ReclaimAction) -> Result<()> {
         let is_released = matches!(volume.str("status.phase"), "Released" | "Failed");
         if missing && !is_released && self.has_claim(volume).await? {
             return Ok(());
         }
         let volume = if is_released { volume.clone() } else { self.set_phase(volume, "Released", "").await? };
-        if let Reclaim::Fail(note) = reclaim
+        if let ReclaimAction::Fail(event) = reclaim
             && volume.str("status.phase") != "Failed"
         {
-            self.set_phase(&volume, "Failed", &note.message).await?;
-            note.record(&self.recorder, &volume);
+            self.set_phase(&volume, "Failed", &event.message).await?;
+            event.record(&self.recorder, &volume);
         }
         Ok(())
     }

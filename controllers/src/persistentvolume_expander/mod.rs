@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use client::{Recorder, Result, Store};
 
-use crate::support::note::NoteRecorder;
+use crate::support::event_message::EventDeduplicator;
 use crate::support::volumes::{CLAIMS, VOLUMES};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
@@ -14,7 +14,7 @@ struct Controller {
     claims: Arc<Store>,
     volumes: Arc<Store>,
     recorder: Recorder,
-    note_recorder: NoteRecorder,
+    event_recorder: EventDeduplicator,
 }
 
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -25,7 +25,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
         claims: claims.store().clone(),
         volumes: setup.informer(VOLUMES).store().clone(),
         recorder: context.recorder.named("volume_expand"),
-        note_recorder: NoteRecorder::default(),
+        event_recorder: EventDeduplicator::default(),
     }))
 }
 
@@ -34,9 +34,9 @@ impl Controller {
         let claim = self.claims.get(key);
         let volume = claim.as_ref().and_then(|claim| self.volumes.get(claim.str("spec.volumeName")));
         match claim.as_ref().and_then(|claim| Some((claim, plan::plan(claim, volume.as_deref())?))) {
-            Some((claim, note)) => self.note_recorder.record(&self.recorder, claim, note),
+            Some((claim, event)) => self.event_recorder.record(&self.recorder, claim, event),
             // The next resize gets a new event.
-            None => self.note_recorder.forget(key),
+            None => self.event_recorder.remove(key),
         }
         Ok(Outcome::Done)
     }

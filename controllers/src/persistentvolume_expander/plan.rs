@@ -1,17 +1,17 @@
-//! A claim that requests more than its capacity is resized by the CSI driver; an event says so.
+//! The CSI driver resizes a claim that requests more than its capacity; an event reports it.
 
 use api::Tree;
 use api::quantity::Quantity;
 
-use crate::support::note::Note;
+use crate::support::event_message::EventMessage;
 
-pub(super) fn plan(claim: &Tree, volume: Option<&Tree>) -> Option<Note> {
+pub(super) fn plan(claim: &Tree, volume: Option<&Tree>) -> Option<EventMessage> {
     let quantity = |path: &str| Quantity::parse(claim.str(path)).unwrap_or_default();
     let is_bound = claim.str("status.phase") == "Bound";
     let wants_more = quantity("spec.resources.requests.storage") > quantity("status.capacity.storage");
     let is_of = |volume: &Tree| volume.str("spec.claimRef.uid") == claim.str("metadata.uid");
     (is_bound && wants_more && volume.is_some_and(is_of))
-        .then(|| Note::normal("ExternalExpanding", "waiting for an external controller to expand this PVC"))
+        .then(|| EventMessage::normal("ExternalExpanding", "waiting for an external controller to expand this PVC"))
 }
 
 #[cfg(test)]

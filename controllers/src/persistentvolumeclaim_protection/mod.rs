@@ -77,8 +77,8 @@ impl Controller {
         }
     }
 
-    /// A pod that was created just before the deletion may not be in the informer yet, so the server is asked before
-    /// the finalizer is removed.
+    /// A pod that was created just before the deletion may not be in the informer yet, so the pods are
+    /// listed from the server before the finalizer is removed.
     async fn is_kept_now(&self, claim: &Tree) -> Result<bool> {
         let list = self.client.list(PODS.resource, claim.str("metadata.namespace"), "").await?;
         Ok(list.list("items").iter().any(|pod| plan::keeps(pod, claim)))

@@ -2,7 +2,7 @@
 
 use api::{Tree, tree};
 
-use crate::ephemeral_volume::plan::is_of;
+use crate::ephemeral_volume::plan::is_created_for;
 use crate::support::volumes::{ephemeral_claim, is_deleting};
 
 pub(super) const FINALIZER: &str = "kubernetes.io/pvc-protection";
@@ -29,7 +29,7 @@ pub(super) fn has_ended(pod: &Tree) -> bool {
 fn names(pod: &Tree, claim: &Tree, with_own: bool) -> bool {
     let name = claim.str("metadata.name");
     let is_it = |volume: &Tree| match volume.has("ephemeral") {
-        true => with_own && ephemeral_claim(pod, volume) == name && is_of(claim, pod),
+        true => with_own && ephemeral_claim(pod, volume) == name && is_created_for(claim, pod),
         false => volume.str("persistentVolumeClaim.claimName") == name,
     };
     pod.str("metadata.namespace") == claim.str("metadata.namespace") && pod.list("spec.volumes").iter().any(is_it)
@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn updates_unused_condition() {
         let time = "2024-01-01T00:00:00Z";
-        let unused = unused_condition(&claim(), [], time).expect("it is told");
+        let unused = unused_condition(&claim(), [], time).expect("the status changes");
         let condition = &unused.list("status.conditions")[0];
         assert_eq!((condition.str("status"), condition.str("reason")), ("True", "NoPodsUsingPVC"));
         assert_eq!(unused_condition(&unused, [], "later"), None);
         assert_eq!(unused_condition(&unused, [&pod("node", "Failed", "c")], "later"), None);
-        let used = unused_condition(&unused, [&pod("", "Pending", "c")], "later").expect("it is told");
+        let used = unused_condition(&unused, [&pod("", "Pending", "c")], "later").expect("the status changes");
         let condition = &used.list("status.conditions")[0];
         assert_eq!((condition.str("status"), condition.str("lastTransitionTime")), ("False", "later"));
         let mut ends = pod("node", "Running", "c");

@@ -46,7 +46,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     }
     let (queue, there) = (context.queue.clone(), nodes.store().clone());
     pods.on_change(move |change| {
-        if change.new.as_deref().is_some_and(|pod| is_of_interest(pod, &there)) {
+        if change.new.as_deref().is_some_and(|pod| needs_check(pod, &there)) {
             queue.add(change.key.clone());
         }
         if limited && change.new.as_deref().is_some_and(plan::has_ended) {
@@ -62,7 +62,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
 }
 
 /// Most pods are on an existing node and need no check.
-fn is_of_interest(pod: &Tree, nodes: &Store) -> bool {
+fn needs_check(pod: &Tree, nodes: &Store) -> bool {
     let node = pod.str("spec.nodeName");
     pod.at("metadata").has("deletionTimestamp") || (!node.is_empty() && nodes.object(node).is_none())
 }
@@ -101,7 +101,7 @@ impl Controller {
         self.missing.lock()
     }
 
-    /// How long a missing node is still waited for; finally the server is asked.
+    /// How long to wait for a missing node; after that, the server is queried.
     async fn wait_for(&self, name: &str) -> Result<Option<Duration>> {
         let now = self.context.clock.now();
         let since = {

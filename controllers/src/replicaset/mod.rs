@@ -11,16 +11,16 @@ use client::{Error, Metrics, Resource, Result, Selection, Store, index};
 use stdx::clock::Clock;
 
 use crate::metrics::REPLICASET_AGE_RATIO;
-use crate::support::family::{self, Parent};
+use crate::support::family::{self, ParentKind};
 use crate::support::pod_control::PodControl;
 use crate::support::{PODS, owner, pods, status};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use plan::{Failure, Pods, Scale};
+use plan::{Pods, Scale, ScaleFailure};
 
-/// What differs between the two kinds.
+/// The differences between the two kinds.
 struct Kind {
     resource: Resource,
-    parent: Parent,
+    parent: ParentKind,
     /// The event source.
     component: &'static str,
     /// Whether the status has `terminatingReplicas`.
@@ -29,14 +29,14 @@ struct Kind {
 
 static REPLICA_SET: Kind = Kind {
     resource: Resource::new("apps", "v1", "replicasets"),
-    parent: Parent { kind: "ReplicaSet", selector: family::label_selector },
+    parent: ParentKind { kind: "ReplicaSet", selector: family::label_selector },
     component: "replicaset-controller",
     counts_terminating: true,
 };
 
 static REPLICATION_CONTROLLER: Kind = Kind {
     resource: Resource::core("replicationcontrollers"),
-    parent: Parent {
+    parent: ParentKind {
         kind: "ReplicationController",
         selector: |object| Selector::from_labels(object.map("spec.selector")),
     },
@@ -123,18 +123,18 @@ impl Controller {
         pods.filter(|pod| pods::is_active(pod)).collect()
     }
 
-    async fn create(&self, set: &Tree, count: usize, pods: &mut Pods) -> Option<(Failure, Error)> {
+    async fn create(&self, set: &Tree, count: usize, pods: &mut Pods) -> Option<(ScaleFailure, Error)> {
         let pod = pods::from_template(set.at("spec.template"), set);
         let (made, error) = self.control.create(set, count, |_| pod.clone()).await;
         pods.active.extend(made);
-        error.map(|error| (Failure::Create(error.message()), error))
+        error.map(|error| (ScaleFailure::Create(error.message()), error))
     }
 
-    async fn delete(&self, set: &Tree, doomed: &[Arc<Tree>], pods: &mut Pods) -> Option<(Failure, Error)> {
+    async fn delete(&self, set: &Tree, doomed: &[Arc<Tree>], pods: &mut Pods) -> Option<(ScaleFailure, Error)> {
         let deleted = self.control.delete(set, doomed).await;
         deleted.take_from(&mut pods.active);
         pods.terminating.extend(deleted.ending);
-        deleted.error.map(|error| (Failure::Delete(error.message()), error))
+        deleted.error.map(|error| (ScaleFailure::Delete(error.message()), error))
     }
 }
 

@@ -55,9 +55,9 @@ pub(super) fn scale(
     }
 }
 
-/// What failed.
+/// The failed operation.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Failure {
+pub(super) enum ScaleFailure {
     Create(String),
     Delete(String),
 }
@@ -66,7 +66,7 @@ pub(super) enum Failure {
 pub(super) fn status(
     set: &Tree,
     pods: &Pods,
-    failure: Option<&Failure>,
+    failure: Option<&ScaleFailure>,
     counts_terminating: bool,
     now: Timestamp,
 ) -> Tree {
@@ -89,7 +89,7 @@ pub(super) fn status(
 }
 
 /// Adds or removes the ReplicaFailure condition.
-fn failure_condition(set: &Tree, failure: Option<&Failure>, now: Timestamp) -> Vec<Tree> {
+fn failure_condition(set: &Tree, failure: Option<&ScaleFailure>, now: Timestamp) -> Vec<Tree> {
     let mut list = set.list("status.conditions").to_vec();
     let is_known = conditions::get(set, REPLICA_FAILURE).is_some();
     match failure {
@@ -97,8 +97,8 @@ fn failure_condition(set: &Tree, failure: Option<&Failure>, now: Timestamp) -> V
         None => list.retain(|condition| condition.str("type") != REPLICA_FAILURE),
         Some(failure) => {
             let (reason, message) = match failure {
-                Failure::Create(message) => ("FailedCreate", message),
-                Failure::Delete(message) => ("FailedDelete", message),
+                ScaleFailure::Create(message) => ("FailedCreate", message),
+                ScaleFailure::Delete(message) => ("FailedDelete", message),
             };
             list.push(tree! {
                 "type" => REPLICA_FAILURE,
@@ -202,13 +202,13 @@ mod tests {
 
     #[test]
     fn failure_condition_is_set_once() {
-        let failure = Failure::Create("quota".to_string());
+        let failure = ScaleFailure::Create("quota".to_string());
         let mut set = set(3);
         let first = status(&set, &Pods::default(), Some(&failure), true, NOW);
         let condition = &first.list("conditions")[0];
         assert_eq!((condition.str("reason"), condition.str("message")), ("FailedCreate", "quota"));
         set.set("status", first.clone());
-        let other = Failure::Delete("x".to_string());
+        let other = ScaleFailure::Delete("x".to_string());
         let later = Timestamp { seconds: 2000, nanos: 0 };
         assert_eq!(status(&set, &Pods::default(), Some(&other), true, later), first);
         assert_eq!(status(&set, &Pods::default(), None, true, later).at("conditions"), &Tree::Null);

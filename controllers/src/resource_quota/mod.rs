@@ -13,7 +13,7 @@ use kinds::{Kind, Verb};
 use stdx::sync::Mutex;
 
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use plan::{Counted, Sources};
+use plan::{CountedObjects, Sources};
 
 const QUOTAS: Resource = Resource::core("resourcequotas");
 /// Deletions are batched for this long, which also lets the informers of one commit catch up.
@@ -30,7 +30,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     let quotas = setup.informer(Selection::all(QUOTAS));
     let queue = context.queue.clone();
     quotas.on_change(move |change| {
-        if change.new.as_deref().is_some_and(|new| is_news(change.old.as_deref(), new)) {
+        if change.new.as_deref().is_some_and(|new| needs_recount(change.old.as_deref(), new)) {
             queue.add(change.key.clone());
         }
     });
@@ -39,7 +39,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
 }
 
 /// Usage updates by admission do not trigger a recount.
-fn is_news(old: Option<&Tree>, new: &Tree) -> bool {
+fn needs_recount(old: Option<&Tree>, new: &Tree) -> bool {
     old.is_none_or(|old| old.at("spec") != new.at("spec")) || new.at("status.hard") != new.at("spec.hard")
 }
 
@@ -67,12 +67,12 @@ impl Controller {
         Ok(Outcome::RequeueAfter(self.context.options.resource_quota_sync_period))
     }
 
-    async fn count(&self, namespace: &str, group: &str, plural: &str) -> Result<Option<Counted>> {
+    async fn count(&self, namespace: &str, group: &str, plural: &str) -> Result<Option<CountedObjects>> {
         let Some(informer) = self.source(group, plural).await? else { return Ok(None) };
         let _ = informer.synced().wait_for(|synced| *synced).await;
         Ok(Some(match kind(group, plural).filter(|_| plan::has_usage(group, plural)) {
-            Some(kind) => Counted::Objects(kind, informer.store().in_namespace(namespace)),
-            None => Counted::Number(informer.store().keys_in_namespace(namespace).len()),
+            Some(kind) => CountedObjects::Objects(kind, informer.store().in_namespace(namespace)),
+            None => CountedObjects::Number(informer.store().keys_in_namespace(namespace).len()),
         }))
     }
 
@@ -89,7 +89,7 @@ impl Controller {
             let (queue, quotas, clock) = (self.context.queue.clone(), self.quotas.clone(), self.context.clock.clone());
             let kind = kind(group, plural).filter(|_| plan::has_usage(group, plural));
             informer.on_change(move |change| {
-                if gives_back(kind, change, clock.now()) {
+                if may_reduce_usage(kind, change, clock.now()) {
                     let (namespace, _) = client::split(&change.key);
                     quotas.keys_in_namespace(namespace).into_iter().for_each(|key| queue.add_after(key, GATHER));
                 }
@@ -129,7 +129,7 @@ fn kind(group: &str, plural: &str) -> Option<&'static Kind> {
 }
 
 /// Whether the usage may be lower after a change.
-fn gives_back(kind: Option<&Kind>, change: &Change, now: api::time::Timestamp) -> bool {
+fn may_reduce_usage(kind: Option<&Kind>, change: &Change, now: api::time::Timestamp) -> bool {
     match (kind, change.old.as_deref(), change.new.as_deref()) {
         (_, _, None) => true,
         (Some(kind), Some(old), Some(new)) => plan::usage(kind, old, now) != plan::usage(kind, new, now),

@@ -10,7 +10,7 @@ use kinds::Kind;
 use kinds::quota::{self, Usage};
 
 /// The objects of a resource in the quota's namespace.
-pub(super) enum Counted {
+pub(super) enum CountedObjects {
     /// Their usage matters.
     Objects(&'static Kind, Vec<Arc<Tree>>),
     /// Only their number matters.
@@ -18,7 +18,7 @@ pub(super) enum Counted {
 }
 
 /// By group and plural. Resources that are not served are missing.
-pub(super) type Sources = BTreeMap<(String, String), Counted>;
+pub(super) type Sources = BTreeMap<(String, String), CountedObjects>;
 
 /// The names that a quota limits, each with the resource it counts.
 pub(super) fn names(quota: &Tree) -> impl Iterator<Item = (&str, (&str, &str))> {
@@ -38,11 +38,13 @@ pub(super) fn plan(quota: &Tree, sources: &Sources, now: Timestamp) -> Option<Tr
     let mut used = Usage::new();
     for (name, (group, plural)) in names(quota) {
         match sources.get(&(group.to_string(), plural.to_string())) {
-            Some(Counted::Number(number)) => {
+            Some(CountedObjects::Number(number)) => {
                 let number = if is_scoped(quota) { 0 } else { i64::try_from(*number).unwrap_or(i64::MAX) };
                 used.insert(name.to_string(), Quantity::new(number, Format::DecimalSI));
             }
-            Some(Counted::Objects(..)) => drop(used.insert(name.to_string(), Quantity::new(0, Format::DecimalSI))),
+            Some(CountedObjects::Objects(..)) => {
+                drop(used.insert(name.to_string(), Quantity::new(0, Format::DecimalSI)))
+            }
             // The usage is unknown: the previous value is kept.
             None => {
                 let said = quota.map("status.used").str(name);
@@ -51,8 +53,8 @@ pub(super) fn plan(quota: &Tree, sources: &Sources, now: Timestamp) -> Option<Tr
         }
     }
     for source in sources.values() {
-        if let Counted::Objects(kind, objects) = source {
-            let spoken_of = objects.iter().filter(|object| quota::match_object(quota, kind, object));
+        if let CountedObjects::Objects(kind, objects) = source {
+            let spoken_of = objects.iter().filter(|object| quota::match_object(quota, *kind, object));
             spoken_of.for_each(|object| add(&mut used, usage(kind, object, now)));
         }
     }
@@ -71,7 +73,7 @@ fn is_scoped(quota: &Tree) -> bool {
 
 /// A pod past its grace period is only charged for its object count.
 pub(super) fn usage(kind: &Kind, object: &Tree, now: Timestamp) -> Usage {
-    let mut usage = quota::of(kind, object);
+    let mut usage = quota::compute_usage(kind, object);
     let grace = object.int("metadata.deletionGracePeriodSeconds");
     let deleted = time::parse(object.str("metadata.deletionTimestamp")).ok();
     let is_overdue =
@@ -114,8 +116,8 @@ mod tests {
     fn sources(pods: &[&str]) -> Sources {
         let pods = pods.iter().map(|pod| Arc::new(json(pod))).collect();
         BTreeMap::from([
-            (("".to_string(), "pods".to_string()), Counted::Objects(&kinds::core::pod::KIND, pods)),
-            (("".to_string(), "secrets".to_string()), Counted::Number(3)),
+            (("".to_string(), "pods".to_string()), CountedObjects::Objects(&kinds::core::pod::KIND, pods)),
+            (("".to_string(), "secrets".to_string()), CountedObjects::Number(3)),
         ])
     }
 

@@ -57,7 +57,7 @@ impl Controller {
             Plan::Create(map) => self.client.create(MAPS, namespace, &map).await,
             Plan::Update(map) => self.client.update(MAPS, namespace, NAME, &map).await,
         };
-        // The informer will show one that exists already.
+        // If the ConfigMap already exists, the informer will report it.
         done_if_not_needed(result)
     }
 }

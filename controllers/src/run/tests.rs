@@ -14,14 +14,14 @@ use crate::framework::ReconcileFuture;
 
 const PODS: Resource = Resource::core("pods");
 
-/// A server with one resource, whose watch shows changes only when the test says so.
+/// A server with one resource, whose watch sends changes only when the test allows it.
 #[derive(Default)]
-struct Slow {
+struct SlowServer {
     written: Mutex<Vec<String>>,
     watchers: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
 }
 
-impl Slow {
+impl SlowServer {
     fn show(&self) {
         let line = |object: &String| format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n");
         let lines: String = self.written.lock().iter().map(line).collect();
@@ -45,9 +45,9 @@ impl http_body::Body for Lines {
     }
 }
 
-struct Door(Arc<Slow>);
+struct SlowTransport(Arc<SlowServer>);
 
-impl Transport for Door {
+impl Transport for SlowTransport {
     fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         if request.uri().path().ends_with("/refused") {
             return Box::pin(async { Err(Error::Transport("refused".to_string())) });
@@ -70,7 +70,7 @@ impl Transport for Door {
     }
 }
 
-/// Creates a pod if it sees none; panics at the key "panic", and never wants to see the key "later" again.
+/// Creates a pod if none exists; panics at the key "panic", and never requeues the key "later".
 struct OnePod {
     client: Client,
     store: Arc<client::Store>,
@@ -96,8 +96,8 @@ impl Reconcile for OnePod {
 type Runs = Arc<Mutex<Vec<String>>>;
 
 /// A controller with some workers on a slow server.
-fn worker(server: &Arc<Slow>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHandle<()>>) {
-    let client = Client::new(Arc::new(Door(server.clone())), "test");
+fn worker(server: &Arc<SlowServer>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHandle<()>>) {
+    let client = Client::new(Arc::new(SlowTransport(server.clone())), "test");
     let random = Arc::new(Random::seeded(1));
     let informers = Arc::new(Informers::new(client.clone(), random.clone()));
     let informer = informers.informer(Selection::all(PODS));
@@ -137,7 +137,7 @@ async fn wait(what: &str, holds: impl Fn() -> bool) {
 
 #[tokio::test(start_paused = true)]
 async fn keys_wait_for_their_own_writes() {
-    let server = Arc::new(Slow::default());
+    let server = Arc::new(SlowServer::default());
     let (queue, runs, tasks) = worker(&server, 2);
     let count = || runs.lock().len();
     queue.add("k".into());
@@ -149,7 +149,7 @@ async fn keys_wait_for_their_own_writes() {
     assert_eq!(count(), 2, "k does not run before its pod is shown");
     server.show();
     wait("the second run of k", || count() == 3).await;
-    // The other key saw no pod either and created its own; k has created one.
+    // The other key found no pod either and created its own; k has created one.
     assert_eq!(server.written.lock().len(), 2);
     queue.close();
     for task in tasks {
@@ -159,7 +159,7 @@ async fn keys_wait_for_their_own_writes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_fails_only_its_key() {
-    let server = Arc::new(Slow::default());
+    let server = Arc::new(SlowServer::default());
     let (queue, runs, _tasks) = worker(&server, 1);
     let count = |key: &str| runs.lock().iter().filter(|other| *other == key).count();
     queue.add("panic".into());
@@ -170,7 +170,7 @@ async fn a_panic_fails_only_its_key() {
 
 #[tokio::test(start_paused = true)]
 async fn the_longest_pause_does_not_end_the_worker() {
-    let server = Arc::new(Slow::default());
+    let server = Arc::new(SlowServer::default());
     let (queue, runs, tasks) = worker(&server, 1);
     queue.add("later".into());
     queue.add("k".into());
@@ -210,7 +210,7 @@ impl tracing::Subscriber for PanickingLog {
 #[tokio::test(start_paused = true)]
 async fn a_panic_outside_of_the_reconcile_does_not_end_the_worker() {
     let _log = tracing::subscriber::set_default(PanickingLog);
-    let server = Arc::new(Slow::default());
+    let server = Arc::new(SlowServer::default());
     let (queue, runs, _tasks) = worker(&server, 1);
     let count = |key: &str| runs.lock().iter().filter(|other| *other == key).count();
     queue.add("panic".into());

@@ -8,16 +8,16 @@ use api::Tree;
 use client::{Change, Client, Index, Recorder, Result, Store, split};
 
 use crate::support::NODES;
+use crate::support::endpoint_pods::SERVICES;
 use crate::support::finalizers;
-use crate::support::serving::SERVICES;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 /// The services that have a load balancer or need one.
 const BALANCED: Index =
-    Index { name: "balanced", values: |service| Vec::from_iter(concerns(service).then(String::new)) };
+    Index { name: "balanced", values: |service| Vec::from_iter(is_relevant(service).then(String::new)) };
 
-fn concerns(service: &Tree) -> bool {
-    plan::wants(service) || finalizers::has(service, plan::FINALIZER)
+fn is_relevant(service: &Tree) -> bool {
+    plan::needs_load_balancer(service) || finalizers::has(service, plan::FINALIZER)
 }
 
 struct Controller {
@@ -35,7 +35,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     services.index_by(BALANCED);
     let queue = context.queue.clone();
     services.on_change(move |change| {
-        if change.new.as_deref().is_some_and(concerns) {
+        if change.new.as_deref().is_some_and(is_relevant) {
             queue.add(change.key.clone());
         }
     });
@@ -62,8 +62,8 @@ impl Controller {
     async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(service) = self.services.get(key) else { return Ok(Outcome::Done) };
         let plan = plan::plan(&service, &self.nodes.all());
-        if let Some(note) = plan.before {
-            note.record(&self.recorder, &service);
+        if let Some(event) = plan.before {
+            event.record(&self.recorder, &service);
         }
         if let Some(write) = plan.write {
             let (namespace, name) = split(key);
@@ -72,8 +72,8 @@ impl Controller {
                 result => drop(result?),
             }
         }
-        if let Some(note) = plan.after {
-            note.record(&self.recorder, &service);
+        if let Some(event) = plan.after {
+            event.record(&self.recorder, &service);
         }
         Ok(Outcome::Done)
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use api::validation::parse_ip;
 use api::{Tree, tree};
 
+use crate::support::event_message::EventMessage;
 use crate::support::finalizers;
-use crate::support::note::Note;
 use crate::support::volumes::is_deleting;
 
 pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
@@ -17,17 +17,17 @@ const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 /// The service to write through its status, and the events before and after.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    pub before: Option<Note>,
+    pub before: Option<EventMessage>,
     pub write: Option<Tree>,
-    pub after: Option<Note>,
+    pub after: Option<EventMessage>,
 }
 
 pub(super) fn plan(service: &Tree, nodes: &[Arc<Tree>]) -> Plan {
-    if is_deleting(service) || !wants(service) { clean_up(service) } else { ensure(service, nodes) }
+    if is_deleting(service) || !needs_load_balancer(service) { clean_up(service) } else { ensure(service, nodes) }
 }
 
 /// Services with a loadBalancerClass have another implementation.
-pub(super) fn wants(service: &Tree) -> bool {
+pub(super) fn needs_load_balancer(service: &Tree) -> bool {
     service.str("spec.type") == "LoadBalancer" && !service.at("spec").has("loadBalancerClass")
 }
 
@@ -39,9 +39,9 @@ fn clean_up(service: &Tree) -> Plan {
     finalizers::remove(&mut changed, FINALIZER);
     changed.child("status").set("loadBalancer", tree! {});
     Plan {
-        before: Some(Note::normal("DeletingLoadBalancer", "Deleting load balancer")),
+        before: Some(EventMessage::normal("DeletingLoadBalancer", "Deleting load balancer")),
         write: Some(changed),
-        after: Some(Note::normal("DeletedLoadBalancer", "Deleted load balancer")),
+        after: Some(EventMessage::normal("DeletedLoadBalancer", "Deleted load balancer")),
     }
 }
 
@@ -63,11 +63,11 @@ fn ensure(service: &Tree, nodes: &[Arc<Tree>]) -> Plan {
     changed.child("status").set("loadBalancer", balancer);
     let text = "There are no available nodes for LoadBalancer";
     let after = match (addresses.is_empty(), is_new) {
-        (true, _) => Note::warning("UnAvailableLoadBalancer", text),
-        (false, true) => Note::normal("EnsuredLoadBalancer", "Ensured load balancer"),
-        (false, false) => Note::normal("UpdatedLoadBalancer", "Updated load balancer with new hosts"),
+        (true, _) => EventMessage::warning("UnAvailableLoadBalancer", text),
+        (false, true) => EventMessage::normal("EnsuredLoadBalancer", "Ensured load balancer"),
+        (false, false) => EventMessage::normal("UpdatedLoadBalancer", "Updated load balancer with new hosts"),
     };
-    let before = is_new.then(|| Note::normal("EnsuringLoadBalancer", "Ensuring load balancer"));
+    let before = is_new.then(|| EventMessage::normal("EnsuringLoadBalancer", "Ensuring load balancer"));
     Plan { before, write: Some(changed), after: Some(after) }
 }
 
@@ -130,8 +130,8 @@ mod tests {
         service.list("status.loadBalancer.ingress").iter().map(|entry| entry.str("ip")).collect()
     }
 
-    fn reason(note: &Option<Note>) -> &str {
-        note.as_ref().map_or("", |note| note.reason)
+    fn reason(event: &Option<EventMessage>) -> &str {
+        event.as_ref().map_or("", |event| event.reason)
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
 }
 
 #[derive(Debug, PartialEq)]
-enum Verdict {
+enum CleanupAction {
     Keep,
     /// Invalid from this day on.
     Mark(String),
@@ -52,7 +52,7 @@ fn seconds_of(day: &str) -> Option<i64> {
 }
 
 /// `now` and `period` are in seconds; `account` is the secret's account if it exists.
-fn decide(secret: &Tree, account: Option<&Tree>, is_mounted: bool, now: i64, period: i64) -> Verdict {
+fn decide(secret: &Tree, account: Option<&Tree>, is_mounted: bool, now: i64, period: i64) -> CleanupAction {
     let oldest = day(now - period);
     let labels = secret.map("metadata.labels");
     let made = time::parse(secret.str("metadata.creationTimestamp")).map_or(now, |time| time.seconds);
@@ -63,12 +63,12 @@ fn decide(secret: &Tree, account: Option<&Tree>, is_mounted: bool, now: i64, per
     let is_generated = account.is_some_and(|it| it.list("secrets").iter().any(|other| other.str("name") == name));
     let is_new = made >= now - period || secret.at("metadata").has("deletionTimestamp");
     if is_new || is_used || !is_generated || is_mounted {
-        return Verdict::Keep;
+        return CleanupAction::Keep;
     }
     match labels.str(INVALID_SINCE) {
-        since if seconds_of(since).is_none() => Verdict::Mark(day(now)),
-        since if since >= oldest.as_str() => Verdict::Keep,
-        _ => Verdict::Delete,
+        since if seconds_of(since).is_none() => CleanupAction::Mark(day(now)),
+        since if since >= oldest.as_str() => CleanupAction::Keep,
+        _ => CleanupAction::Delete,
     }
 }
 
@@ -106,18 +106,18 @@ impl Controller {
     async fn sync_one(&self, secret: &Tree, now: i64, period: i64) -> Result<()> {
         let (namespace, name) = (secret.str("metadata.namespace"), secret.str("metadata.name"));
         let account = self.accounts.get(&key(namespace, plan::account_of(secret)));
-        let account = account.filter(|account| plan::is_of(secret, account));
+        let account = account.filter(|account| plan::belongs_to(secret, account));
         let is_mounted = || self.pods.in_namespace(namespace).iter().any(|pod| mentions(pod.at("spec"), name));
         let client = &self.context.client;
         let written = match decide(secret, account.as_deref(), is_mounted(), now, period) {
-            Verdict::Keep => return Ok(()),
-            Verdict::Mark(today) => {
+            CleanupAction::Keep => return Ok(()),
+            CleanupAction::Mark(today) => {
                 let metadata =
                     tree! { "uid" => secret.str("metadata.uid"), "labels" => tree! { INVALID_SINCE => today } };
                 let patch = tree! { "metadata" => metadata };
                 client.patch(SECRETS, namespace, name, "", Patch::Merge(&patch)).await
             }
-            Verdict::Delete => {
+            CleanupAction::Delete => {
                 let version = Some(secret.str("metadata.resourceVersion"));
                 let options = DeleteOptions { resource_version: version, ..DeleteOptions::of(secret) };
                 client.delete(SECRETS, namespace, name, options).await
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn deletes_unused_secrets_in_two_steps() {
-        let check = |made: i64, last_used: &str, invalid: &str, want: Verdict| {
+        let check = |made: i64, last_used: &str, invalid: &str, want: CleanupAction| {
             let mut labels = tree! {};
             for (label, value) in [(LAST_USED, last_used), (INVALID_SINCE, invalid)] {
                 if !value.is_empty() {
@@ -159,19 +159,19 @@ mod tests {
             let secret = tree! { "metadata" => metadata };
             let account = tree! { "secrets" => list![tree! { "name" => "s" }] };
             assert_eq!(decide(&secret, Some(&account), false, NOW, YEAR), want, "{last_used} {invalid}");
-            assert_eq!(decide(&secret, Some(&account), true, NOW, YEAR), Verdict::Keep);
-            assert_eq!(decide(&secret, Some(&tree! {}), false, NOW, YEAR), Verdict::Keep);
-            assert_eq!(decide(&secret, None, false, NOW, YEAR), Verdict::Keep);
+            assert_eq!(decide(&secret, Some(&account), true, NOW, YEAR), CleanupAction::Keep);
+            assert_eq!(decide(&secret, Some(&tree! {}), false, NOW, YEAR), CleanupAction::Keep);
+            assert_eq!(decide(&secret, None, false, NOW, YEAR), CleanupAction::Keep);
         };
         let (old, recent) = (day(NOW - 3 * YEAR), day(NOW - YEAR / 2));
-        check(NOW - YEAR / 2, "", "", Verdict::Keep);
-        check(0, "", "", Verdict::Mark(day(NOW)));
-        check(0, &recent, "", Verdict::Keep);
-        check(0, "yesterday", "", Verdict::Keep);
-        check(0, &old, "", Verdict::Mark(day(NOW)));
-        check(0, &old, "nonsense", Verdict::Mark(day(NOW)));
-        check(0, &old, &recent, Verdict::Keep);
-        check(0, &old, &old, Verdict::Delete);
+        check(NOW - YEAR / 2, "", "", CleanupAction::Keep);
+        check(0, "", "", CleanupAction::Mark(day(NOW)));
+        check(0, &recent, "", CleanupAction::Keep);
+        check(0, "yesterday", "", CleanupAction::Keep);
+        check(0, &old, "", CleanupAction::Mark(day(NOW)));
+        check(0, &old, "nonsense", CleanupAction::Mark(day(NOW)));
+        check(0, &old, &recent, CleanupAction::Keep);
+        check(0, &old, &old, CleanupAction::Delete);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use api::Tree;
 use client::{DeleteOptions, Error, Index, Resource, Result, Selection, Store, key, split};
 
 use crate::support::done_if_not_found;
-use crate::support::keys::{Form, Key};
+use crate::support::keys::{Key, SignatureEncoding};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Action;
 
@@ -43,7 +43,7 @@ struct Controller {
 }
 
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
-    let key = Key::read(&context.options.service_account_private_key, Form::Fixed);
+    let key = Key::read(&context.options.service_account_private_key, SignatureEncoding::Fixed);
     let key = key
         .inspect_err(
             |error| tracing::warn!(%error, "failed to load the service account key, token secrets are not populated"),
@@ -75,7 +75,7 @@ impl Controller {
         let account = self.account(&secret).await?;
         let root_ca = &self.context.options.root_ca;
         let client = &self.context.client;
-        let written = match (plan::need(&secret, account.as_deref(), root_ca), &account) {
+        let written = match (plan::plan_action(&secret, account.as_deref(), root_ca), &account) {
             (Action::Nothing, _) | (Action::Fill, None) => return Ok(Outcome::Done),
             (Action::End, _) => client.delete(SECRETS, namespace, name, DeleteOptions::of(&secret)).await,
             (Action::Fill, Some(account)) => {
@@ -90,7 +90,7 @@ impl Controller {
     /// The account of a secret. A missing one is read from the server: it may have just been created.
     async fn account(&self, secret: &Tree) -> Result<Option<Arc<Tree>>> {
         let (namespace, name) = (secret.str("metadata.namespace"), plan::account_of(secret));
-        let known = self.accounts.get(&key(namespace, name)).filter(|account| plan::is_of(secret, account));
+        let known = self.accounts.get(&key(namespace, name)).filter(|account| plan::belongs_to(secret, account));
         if known.is_some() || name.is_empty() {
             return Ok(known);
         }

@@ -8,7 +8,7 @@ pub(super) const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
 const ISSUER: &str = "kubernetes/serviceaccount";
 
-/// What to do with a secret.
+/// The action for a secret.
 #[derive(Debug, PartialEq)]
 pub(super) enum Action {
     Nothing,
@@ -22,16 +22,16 @@ pub(crate) fn account_of(secret: &Tree) -> &str {
 }
 
 /// Whether the secret belongs to this account.
-pub(super) fn is_of(secret: &Tree, account: &Tree) -> bool {
+pub(super) fn belongs_to(secret: &Tree, account: &Tree) -> bool {
     let uid = secret.map("metadata.annotations").str(UID);
     uid.is_empty() || uid == account.str("metadata.uid")
 }
 
-pub(super) fn need(secret: &Tree, account: Option<&Tree>, root_ca: &str) -> Action {
+pub(super) fn plan_action(secret: &Tree, account: Option<&Tree>, root_ca: &str) -> Action {
     if secret.at("metadata").has("deletionTimestamp") || account_of(secret).is_empty() {
         return Action::Nothing;
     }
-    if !account.is_some_and(|account| is_of(secret, account)) {
+    if !account.is_some_and(|account| belongs_to(secret, account)) {
         return Action::End;
     }
     let data = secret.map("data");
@@ -96,7 +96,7 @@ mod tests {
     use api::list;
 
     use super::*;
-    use crate::support::keys::Form;
+    use crate::support::keys::SignatureEncoding;
 
     const KEY: &str = include_str!("../certificates/testdata/ca.key");
 
@@ -112,13 +112,13 @@ mod tests {
 
     #[test]
     fn populates_a_secret_once() {
-        let key = Key::read(KEY, Form::Fixed).expect("a key");
+        let key = Key::read(KEY, SignatureEncoding::Fixed).expect("a key");
         let empty = secret("a", "");
-        assert_eq!(need(&empty, Some(&account()), "ca"), Action::Fill);
+        assert_eq!(plan_action(&empty, Some(&account()), "ca"), Action::Fill);
         let full = filled(&empty, &account(), "ca", &key).expect("a token");
-        assert_eq!(need(&full, Some(&account()), "ca"), Action::Nothing);
+        assert_eq!(plan_action(&full, Some(&account()), "ca"), Action::Nothing);
         assert_eq!(full.map("metadata.annotations").str(UID), "u");
-        assert_eq!(need(&full, Some(&account()), "other"), Action::Fill, "another CA");
+        assert_eq!(plan_action(&full, Some(&account()), "other"), Action::Fill, "another CA");
         let again = filled(&full, &account(), "other", &key).expect("a token");
         assert_eq!(again.map("data").str("token"), full.map("data").str("token"), "the token stays");
         let text = String::from_utf8(base64::decode(full.map("data").str("token")).expect("base64")).expect("text");
@@ -131,10 +131,10 @@ mod tests {
 
     #[test]
     fn deletes_secrets_with_their_account() {
-        assert_eq!(need(&secret("a", "u"), Some(&account()), ""), Action::Fill);
-        assert_eq!(need(&secret("a", "other"), Some(&account()), ""), Action::End);
-        assert_eq!(need(&secret("a", ""), None, ""), Action::End);
-        assert_eq!(need(&secret("", ""), None, ""), Action::Nothing, "it names no account");
+        assert_eq!(plan_action(&secret("a", "u"), Some(&account()), ""), Action::Fill);
+        assert_eq!(plan_action(&secret("a", "other"), Some(&account()), ""), Action::End);
+        assert_eq!(plan_action(&secret("a", ""), None, ""), Action::End);
+        assert_eq!(plan_action(&secret("", ""), None, ""), Action::Nothing, "it names no account");
         let left = without(&account(), "s").expect("it changes");
         assert_eq!(left.list("secrets").len(), 1);
         assert_eq!(without(&left, "s"), None);

@@ -25,7 +25,7 @@ struct Controller {
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let ranges = setup.informer(Selection::all(RANGES));
     let addresses = setup.informer(Selection::all(ADDRESSES));
-    // Any range may block another one, and there are few.
+    // Any range may block another one, and clusters have few.
     let (store, queue) = (ranges.store().clone(), context.queue.clone());
     ranges.on_change(move |_| store.keys().into_iter().for_each(|key| queue.add(key)));
     let (store, queue) = (ranges.store().clone(), context.queue.clone());

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use api::validation::parse_ip;
 use api::{Tree, list, time, tree};
 use client::{Key, key_of};
+use stdx::cidr::IpNet;
 
 use crate::support::finalizers;
-use crate::support::networks::{Network, networks};
+use crate::support::networks::networks;
 use crate::support::volumes::is_deleting;
 
 pub(super) const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
@@ -83,7 +84,7 @@ fn set_ready(range: &Tree, (status, reason, message): (&str, &str, &str), now: i
 
 /// Whether an address is in no other range.
 fn is_needed(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>]) -> bool {
-    let others: Vec<Network> = ranges
+    let others: Vec<IpNet> = ranges
         .iter()
         .filter(|other| other.str("metadata.name") != range.str("metadata.name"))
         .flat_map(|other| networks(other))
@@ -93,7 +94,7 @@ fn is_needed(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>]) -> boo
         address.map("metadata.labels").str("ipaddress.kubernetes.io/managed-by") == "ipallocator.k8s.io"
     };
     let mut ips = addresses.iter().filter(is_managed).filter_map(|address| parse_ip(address.str("metadata.name")));
-    ips.any(|ip| own.iter().any(|network| network.holds(ip)) && !others.iter().any(|network| network.holds(ip)))
+    ips.any(|ip| own.iter().any(|network| network.contains(ip)) && !others.iter().any(|network| network.contains(ip)))
 }
 
 #[cfg(test)]
@@ -123,7 +124,7 @@ mod tests {
         ranges.push(Arc::new(range.clone()));
         let addresses: Vec<Arc<Tree>> = addresses.iter().map(|name| address(name)).collect();
         let got = match plan(range, &ranges, &addresses, now) {
-            Plan::SetReady(told) => told.list("status.conditions")[0].str("status").to_string(),
+            Plan::SetReady(updated) => updated.list("status.conditions")[0].str("status").to_string(),
             other => format!("{other:?}"),
         };
         assert_eq!(got, want);

@@ -11,10 +11,11 @@ use std::time::Duration;
 use api::{Tree, validation};
 use client::{Client, DeleteOptions, Index, Key, Recorder, Resource, Result, Selection, Store, split};
 use kinds::core::service::allocation::cluster_ips;
+use stdx::cidr::IpNet;
 
-use crate::support::networks::{Network, networks};
-use crate::support::note::NoteRecorder;
-use crate::support::serving::SERVICES;
+use crate::support::endpoint_pods::SERVICES;
+use crate::support::event_message::EventDeduplicator;
+use crate::support::networks::networks;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{AddressAction, Finding, Lookups};
 
@@ -34,7 +35,7 @@ struct Controller {
     ranges: Arc<Store>,
     client: Client,
     recorder: Recorder,
-    note_recorder: NoteRecorder,
+    event_recorder: EventDeduplicator,
     context: Context,
 }
 
@@ -67,7 +68,7 @@ pub(crate) fn start_addresses(setup: &Setup, context: &Context) -> Option<Box<dy
         ranges: ranges.store().clone(),
         client: context.client.clone(),
         recorder: context.recorder.clone(),
-        note_recorder: NoteRecorder::default(),
+        event_recorder: EventDeduplicator::default(),
         context: context.clone(),
     }))
 }
@@ -80,27 +81,27 @@ fn address_names(service: &Tree) -> Vec<String> {
 impl Controller {
     async fn sync_service(&self, key: &str) -> Result<Outcome> {
         let Some(service) = self.services.get(key) else {
-            self.note_recorder.forget(key);
+            self.event_recorder.remove(key);
             return Ok(Outcome::Done);
         };
         let all = self.ranges.all();
         if !all.iter().any(|range| range.str("metadata.name") == DEFAULT_RANGE) {
             return Ok(Outcome::Done);
         }
-        let ranges: Vec<Network> = all.iter().flat_map(|range| networks(range)).collect();
+        let ranges: Vec<IpNet> = all.iter().flat_map(|range| networks(range)).collect();
         let mut findings = self.check_service(&service, &ranges);
         if findings.iter().any(|finding| finding.create.is_some()) {
             findings = self.recheck_service(key, &ranges).await?;
         }
-        let notes = findings.iter().filter_map(|finding| finding.note.clone()).collect();
-        self.note_recorder.record_all(&self.recorder, &service, notes);
+        let events = findings.iter().filter_map(|finding| finding.event.clone()).collect();
+        self.event_recorder.record_all(&self.recorder, &service, events);
         for made in findings.iter().filter_map(|finding| finding.create.as_ref()) {
             self.create(made).await?;
         }
         Ok(Outcome::Done)
     }
 
-    fn check_service(&self, service: &Tree, ranges: &[Network]) -> Vec<Finding> {
+    fn check_service(&self, service: &Tree, ranges: &[IpNet]) -> Vec<Finding> {
         let known = Lookups {
             ranges,
             address: &|name| self.addresses.get(name),
@@ -111,7 +112,7 @@ impl Controller {
 
     /// Checks again with data from the server: a service and its addresses change in one commit, but the informers
     /// show them one after the other.
-    async fn recheck_service(&self, key: &str, ranges: &[Network]) -> Result<Vec<Finding>> {
+    async fn recheck_service(&self, key: &str, ranges: &[IpNet]) -> Result<Vec<Finding>> {
         let (namespace, name) = split(key);
         let Some(service) = self.read(SERVICES.resource, namespace, name).await? else { return Ok(Vec::new()) };
         let mut addresses = BTreeMap::new();
@@ -153,8 +154,8 @@ impl Controller {
             Some((namespace, name)) => self.read(SERVICES.resource, namespace, name).await?,
             None => None,
         };
-        if let AddressAction::Delete(note) = plan::plan_address(&address, &|_, _| parent.clone(), now) {
-            note.record(&self.recorder, &address);
+        if let AddressAction::Delete(event) = plan::plan_address(&address, &|_, _| parent.clone(), now) {
+            event.record(&self.recorder, &address);
             self.delete(&address).await?;
         }
         Ok(Outcome::Done)

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use api::validation::parse_ip;
 use api::{Tree, time, tree};
 use kinds::core::service::allocation::cluster_ips;
+use stdx::cidr::IpNet;
 
-use crate::support::networks::Network;
-use crate::support::note::Note;
+use crate::support::event_message::EventMessage;
 
 const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
 const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
@@ -19,7 +19,7 @@ const GRACE_SECONDS: i64 = 60;
 
 /// The state besides the object being checked.
 pub(super) struct Lookups<'a> {
-    pub ranges: &'a [Network],
+    pub ranges: &'a [IpNet],
     /// Returns the IPAddress of a name.
     pub address: &'a dyn Fn(&str) -> Option<Arc<Tree>>,
     /// Returns the service of a namespace and name.
@@ -29,30 +29,31 @@ pub(super) struct Lookups<'a> {
 /// A problem with an address of a service, and its repair.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Finding {
-    pub note: Option<Note>,
+    pub event: Option<EventMessage>,
     /// The object to create, replacing an existing one of that name.
     pub create: Option<Tree>,
 }
 
 pub(crate) fn plan_service(service: &Tree, known: &Lookups<'_>) -> Vec<Finding> {
-    cluster_ips(service).into_iter().filter_map(|ip| judge(service, ip, known)).collect()
+    cluster_ips(service).into_iter().filter_map(|ip| check_address(service, ip, known)).collect()
 }
 
-fn judge(service: &Tree, text: &str, known: &Lookups<'_>) -> Option<Finding> {
-    let record =
-        |reason: &'static str, text: String| Some(Finding { note: Some(Note::warning(reason, text)), create: None });
+fn check_address(service: &Tree, text: &str, known: &Lookups<'_>) -> Option<Finding> {
+    let record = |reason: &'static str, text: String| {
+        Some(Finding { event: Some(EventMessage::warning(reason, text)), create: None })
+    };
     let Some(ip) = parse_ip(text) else {
         return record("ClusterIPNotValid", format!("Cluster IP {text} is not a valid IP; please recreate Service"));
     };
     let family = family(ip);
-    if !known.ranges.iter().any(|range| range.holds(ip)) {
+    if !known.ranges.iter().any(|range| range.contains(ip)) {
         let text =
             format!("Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service");
         return record("ClusterIPOutOfRange", text);
     }
     let repair = |text: Option<String>| {
-        let note = text.map(|text| Note::warning("ClusterIPNotAllocated", text));
-        Some(Finding { note, create: Some(object(ip, service)) })
+        let event = text.map(|text| EventMessage::warning("ClusterIPNotAllocated", text));
+        Some(Finding { event, create: Some(object(ip, service)) })
     };
     let Some(address) = (known.address)(&ip.to_string()) else {
         return repair(Some(format!("Cluster IP [{family}]: {ip} is not allocated; repairing")));
@@ -79,12 +80,12 @@ fn judge(service: &Tree, text: &str, known: &Lookups<'_>) -> Option<Finding> {
     if is_marked { None } else { repair(None) }
 }
 
-/// What to do with an IPAddress.
+/// The action for an IPAddress.
 #[derive(Debug, PartialEq)]
 pub(crate) enum AddressAction {
     Keep,
     Wait { seconds: i64 },
-    Delete(Note),
+    Delete(EventMessage),
 }
 
 /// `service` returns the service of a namespace and name.
@@ -101,13 +102,13 @@ pub(crate) fn plan_address(
         let reference = reference(address);
         let text =
             format!("IPAddress {ip} appears to have been modified, not referencing a Service {reference}: cleaning up");
-        return AddressAction::Delete(Note::warning("IPAddressNotAllocated", text));
+        return AddressAction::Delete(EventMessage::warning("IPAddressNotAllocated", text));
     };
     match service(namespace, name) {
         Some(service) if cluster_ips(&service).contains(&ip) => AddressAction::Keep,
         Some(_) => {
             let text = format!("IPAddress: {ip} for Service {namespace}/{name} has a wrong reference; cleaning up");
-            AddressAction::Delete(Note::warning("IPAddressWrongReference", text))
+            AddressAction::Delete(EventMessage::warning("IPAddressWrongReference", text))
         }
         None => {
             let made = time::parse(address.str("metadata.creationTimestamp")).map_or(0, |time| time.seconds);
@@ -116,7 +117,7 @@ pub(crate) fn plan_address(
                 _ => {
                     let text =
                         format!("IPAddress: {ip} for Service {namespace}/{name} appears to have leaked: cleaning up");
-                    AddressAction::Delete(Note::warning("IPAddressNotAllocated", text))
+                    AddressAction::Delete(EventMessage::warning("IPAddressNotAllocated", text))
                 }
             }
         }

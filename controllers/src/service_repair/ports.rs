@@ -9,8 +9,8 @@ use api::Tree;
 use client::{Index, Recorder, Store};
 use kinds::core::service::allocation::node_ports;
 
-use crate::support::note::{Note, NoteRecorder};
-use crate::support::serving::SERVICES;
+use crate::support::endpoint_pods::SERVICES;
+use crate::support::event_message::{EventDeduplicator, EventMessage};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 const BY_PORT: Index = Index { name: "nodePort", values: ports };
@@ -19,7 +19,7 @@ struct Controller {
     services: Arc<Store>,
     range: RangeInclusive<u16>,
     recorder: Recorder,
-    note_recorder: NoteRecorder,
+    event_recorder: EventDeduplicator,
 }
 
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -36,7 +36,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
         services: services.store().clone(),
         range: context.options.service_node_ports.clone(),
         recorder: context.recorder.clone(),
-        note_recorder: NoteRecorder::default(),
+        event_recorder: EventDeduplicator::default(),
     }))
 }
 
@@ -46,18 +46,18 @@ fn ports(service: &Tree) -> Vec<String> {
 }
 
 /// The problems with the ports of a service; `first` returns the key of the first service with a port.
-fn plan(service: &Tree, range: &RangeInclusive<u16>, first: impl Fn(&str) -> Option<client::Key>) -> Vec<Note> {
+fn plan(service: &Tree, range: &RangeInclusive<u16>, first: impl Fn(&str) -> Option<client::Key>) -> Vec<EventMessage> {
     let own = client::key_of(service);
     let judge = |port: String| {
         let is_inside = port.parse().is_ok_and(|number: u16| range.contains(&number));
         if !is_inside {
             let (from, to) = (range.start(), range.end());
             let text = format!("Port {port} is not within the port range {from}-{to}; please recreate service");
-            return Some(Note::warning("PortOutOfRange", text));
+            return Some(EventMessage::warning("PortOutOfRange", text));
         }
         let is_second = first(&port).is_some_and(|first| first < own);
         let text = || format!("Port {port} was assigned to multiple services; please recreate service");
-        is_second.then(|| Note::warning("PortAlreadyAllocated", text()))
+        is_second.then(|| EventMessage::warning("PortAlreadyAllocated", text()))
     };
     ports(service).into_iter().filter_map(judge).collect()
 }
@@ -66,9 +66,9 @@ impl Reconcile for Controller {
     fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
         let first = |port: &str| self.services.find(BY_PORT, port).iter().map(|service| client::key_of(service)).min();
         match self.services.get(key) {
-            None => self.note_recorder.forget(key),
+            None => self.event_recorder.remove(key),
             Some(service) => {
-                self.note_recorder.record_all(&self.recorder, &service, plan(&service, &self.range, first));
+                self.event_recorder.record_all(&self.recorder, &service, plan(&service, &self.range, first));
             }
         }
         Box::pin(std::future::ready(Ok(Outcome::Done)))
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn reports_invalid_and_duplicate_ports() {
-        let check = |ports: &[i64], holder: &str, want: &[Note]| {
+        let check = |ports: &[i64], holder: &str, want: &[EventMessage]| {
             let port = |number: &i64| tree! { "protocol" => "TCP", "nodePort" => *number };
             let ports: Vec<Tree> = ports.iter().map(port).collect();
             let service = tree! {
@@ -95,12 +95,12 @@ mod tests {
         check(&[], "n/b", &[]);
         check(&[30001], "n/b", &[]);
         check(&[30001], "n/c", &[]);
-        let twice = Note::warning(
+        let twice = EventMessage::warning(
             "PortAlreadyAllocated",
             "Port 30001 was assigned to multiple services; please recreate service",
         );
         check(&[30001], "n/a", &[twice]);
-        let outside = Note::warning(
+        let outside = EventMessage::warning(
             "PortOutOfRange",
             "Port 40001 is not within the port range 30000-32767; please recreate service",
         );

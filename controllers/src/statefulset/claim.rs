@@ -1,5 +1,5 @@
-//! The claims of a StatefulSet's pods: created before the pod, and retained after it unless the retention policy says
-//! otherwise. Owner references decide with what a claim is deleted.
+//! The claims of a StatefulSet's pods: created before the pod, and retained after it unless the retention policy
+//! requires otherwise. Owner references decide with which object a claim is deleted.
 
 use api::{Tree, tree};
 
@@ -7,7 +7,7 @@ use super::pod;
 use crate::support::owner;
 
 /// The claims of the pod with an ordinal.
-pub(super) fn of_pod(set: &Tree, ordinal: i64) -> Vec<Tree> {
+pub(super) fn claims_of_pod(set: &Tree, ordinal: i64) -> Vec<Tree> {
     set.list("spec.volumeClaimTemplates").iter().map(|template| build(set, template, ordinal)).collect()
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn corrected(set: &Tree, pod: &Tree, claim: &Tree) -> Option<Tree> {
     })
 }
 
-/// Whether a claim is deleted with an earlier pod of this name: the new pod waits until it is gone.
+/// Whether a claim is deleted with an earlier pod of this name: the new pod waits until it is deleted.
 pub(super) fn is_stale(claim: &Tree, pod_name: &str) -> bool {
     let is_of_pod = |reference: &Tree| reference.str("kind") == "Pod" && reference.str("name") == pod_name;
     claim.list("metadata.ownerReferences").iter().any(is_of_pod)

@@ -11,16 +11,16 @@ use api::time::Timestamp;
 use client::{Client, DeleteOptions, Error, Recorder, Resource, Result, Selection, Store, index};
 use stdx::clock::Clock;
 
-use crate::support::family::{self, Parent};
-use crate::support::{PODS, batch, hash, history, owner, pods, status, unless_going};
+use crate::support::family::{self, ParentKind};
+use crate::support::{PODS, batch, hash, history, ignore_terminating_namespace, owner, pods, status};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use plan::{Action, Newest, Observed, Revision};
+use plan::{Action, ObservedState, Revision, RevisionChange};
 
 const SETS: Resource = Resource::new("apps", "v1", "statefulsets");
 const REVISIONS: Resource = Resource::new("apps", "v1", "controllerrevisions");
 const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
 const HASH: &str = "controller.kubernetes.io/hash";
-const PARENT: Parent = Parent { kind: "StatefulSet", selector: family::label_selector };
+const PARENT: ParentKind = ParentKind { kind: "StatefulSet", selector: family::label_selector };
 
 struct Controller {
     sets: Arc<Store>,
@@ -79,7 +79,7 @@ impl Controller {
 
     fn decide(&self, set: &Tree, pods: &[Arc<Tree>], revisions: [&Tree; 2], now: Timestamp) -> plan::Phases {
         let namespace = set.str("metadata.namespace");
-        plan::plan(&Observed {
+        plan::plan(&ObservedState {
             set,
             pods,
             claim: &|name| self.claims.get(&client::key(namespace, name)),
@@ -109,21 +109,21 @@ impl Controller {
         let mut collisions = set.int("status.collisionCount").unwrap_or_default();
         let namespace = set.str("metadata.namespace");
         let number = match plan::newest(set, revisions) {
-            Newest::Keep(revision) => return Ok((revision, collisions)),
-            Newest::Renumber(revision) => {
+            RevisionChange::Keep(revision) => return Ok((revision, collisions)),
+            RevisionChange::Renumber(revision) => {
                 let name = revision.str("metadata.name");
                 let revision = self.client.update(REVISIONS, namespace, name, &revision).await?;
                 return Ok((Arc::new(revision), collisions));
             }
-            Newest::Create(number) => number,
+            RevisionChange::Create(number) => number,
         };
         let data = history::data(set.at("spec.template"));
         loop {
-            let revision = history::build(set, number, HASH, &hash::of_revision(&data, collisions));
+            let revision = history::build(set, number, HASH, &hash::revision_hash(&data, collisions));
             match self.client.create(REVISIONS, namespace, &revision).await {
                 Err(error) if error.is_already_exists() => {
                     let there = self.client.get(REVISIONS, namespace, revision.str("metadata.name")).await?;
-                    if history::is_of(&there, set.at("spec.template")) {
+                    if history::has_template(&there, set.at("spec.template")) {
                         return Ok((Arc::new(there), collisions));
                     }
                     collisions += 1;
@@ -165,7 +165,7 @@ impl Controller {
         Ok(())
     }
 
-    async fn act(&self, set: &Tree, action: &Action) -> Result<Change> {
+    async fn act(&self, set: &Tree, action: &Action) -> Result<PodChange> {
         let namespace = set.str("metadata.namespace");
         match action {
             Action::Create { pod, claims } => {
@@ -174,37 +174,37 @@ impl Controller {
                 if !made.as_ref().is_err_and(Error::is_already_exists) {
                     self.record_event(set, "Create", pod.str("metadata.name"), made.as_ref().err());
                 }
-                made.map(Change::Came)
+                made.map(PodChange::Created)
             }
             Action::CreateClaims { pod, claims } => {
-                self.create_claims(set, pod, claims).await.map(|()| Change::Nothing)
+                self.create_claims(set, pod, claims).await.map(|()| PodChange::Nothing)
             }
             Action::Delete(pod) => self.delete(set, pod).await,
             Action::Update(pod) => {
                 let name = pod.str("metadata.name");
                 let updated = self.client.update(PODS.resource, namespace, name, pod).await;
                 self.record_event(set, "Update", name, updated.as_ref().err());
-                updated.map(Change::Came)
+                updated.map(PodChange::Created)
             }
             Action::UpdateClaim(claim) => {
                 let name = claim.str("metadata.name");
-                self.client.update(CLAIMS, namespace, name, claim).await.map(|_| Change::Nothing)
+                self.client.update(CLAIMS, namespace, name, claim).await.map(|_| PodChange::Nothing)
             }
             Action::Refuse { pod, message } => {
                 self.record_event(set, "Create", pod, Some(&Error::failed(message.clone())));
-                Ok(Change::Nothing)
+                Ok(PodChange::Nothing)
             }
         }
     }
 
-    async fn delete(&self, set: &Tree, pod: &Tree) -> Result<Change> {
+    async fn delete(&self, set: &Tree, pod: &Tree) -> Result<PodChange> {
         let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
-        let gone = || Change::Went(pod.str("metadata.uid").to_string());
+        let gone = || PodChange::Deleted(pod.str("metadata.uid").to_string());
         match self.client.delete(PODS.resource, namespace, name, DeleteOptions::of(pod)).await {
             Err(error) if error.is_not_found() => Ok(gone()),
             result => {
                 self.record_event(set, "Delete", name, result.as_ref().err());
-                result.map(|left| if pods::is_ending(&left) { Change::Came(left) } else { gone() })
+                result.map(|left| if pods::is_ending(&left) { PodChange::Created(left) } else { gone() })
             }
         }
     }
@@ -245,30 +245,30 @@ impl Controller {
 }
 
 /// The effect of an action on the observed pods.
-enum Change {
+enum PodChange {
     Nothing,
     /// A pod was created or changed.
-    Came(Tree),
+    Created(Tree),
     /// The pod with this uid was deleted.
-    Went(String),
+    Deleted(String),
 }
 
-impl Change {
+impl PodChange {
     fn apply(self, pods: &mut Vec<Arc<Tree>>) {
         let drop_old = |pods: &mut Vec<Arc<Tree>>, uid: &str| pods.retain(|pod| pod.str("metadata.uid") != uid);
         match self {
-            Change::Nothing => {}
-            Change::Came(pod) => {
+            PodChange::Nothing => {}
+            PodChange::Created(pod) => {
                 drop_old(pods, pod.str("metadata.uid"));
                 pods.push(Arc::new(pod));
             }
-            Change::Went(uid) => drop_old(pods, &uid),
+            PodChange::Deleted(uid) => drop_old(pods, &uid),
         }
     }
 }
 
 impl Reconcile for Controller {
     fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
-        Box::pin(async { unless_going(self.sync(key).await) })
+        Box::pin(async { ignore_terminating_namespace(self.sync(key).await) })
     }
 }

@@ -8,8 +8,8 @@ use api::time::Timestamp;
 use api::{Tree, tree};
 
 use super::{claim, pod};
+use crate::support::int_or_percent::{self, Rounding};
 use crate::support::pods::is_terminating;
-use crate::support::share::{self, Round};
 use crate::support::{history, pods};
 
 /// A current or former template of the set.
@@ -24,13 +24,13 @@ impl Revision {
     }
 }
 
-pub(super) struct Observed<'a> {
+pub(super) struct ObservedState<'a> {
     pub set: &'a Tree,
     /// The pods controlled by the set.
     pub pods: &'a [Arc<Tree>],
     /// Returns a claim by name.
     pub claim: &'a dyn Fn(&str) -> Option<Arc<Tree>>,
-    /// The revision of the current pods, and the one they are updated to.
+    /// The revision of the current pods, and the revision they are updated to.
     pub current: Revision,
     pub update: Revision,
     pub now: Timestamp,
@@ -73,7 +73,7 @@ impl Step {
     }
 }
 
-pub(super) fn plan(observed: &Observed<'_>) -> Phases {
+pub(super) fn plan(observed: &ObservedState<'_>) -> Phases {
     let set = observed.set;
     if set.at("metadata").has("deletionTimestamp") {
         return Vec::new();
@@ -85,11 +85,11 @@ pub(super) fn plan(observed: &Observed<'_>) -> Phases {
     let steps: [Box<dyn Iterator<Item = Step> + '_>; 3] = [
         Box::new(replicas.iter().map(|(ordinal, there)| observed.keep(*ordinal, there.as_ref(), in_order))),
         Box::new(condemned.iter().map(|there| observed.release_claims(there))),
-        Box::new(condemned.iter().map(|there| observed.condemn(there, first_unavailable.as_ref(), in_order))),
+        Box::new(condemned.iter().map(|there| observed.process_condemned(there, first_unavailable.as_ref(), in_order))),
     ];
     let mut phases = Vec::new();
     for steps in steps {
-        let (actions, blocked) = gather(steps, in_order);
+        let (actions, blocked) = collect_actions(steps, in_order);
         phases.push(actions);
         if blocked {
             return phases;
@@ -100,7 +100,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Phases {
 }
 
 /// The actions of the steps up to the first one that blocks.
-fn gather(steps: impl Iterator<Item = Step>, in_order: bool) -> (Vec<Action>, bool) {
+fn collect_actions(steps: impl Iterator<Item = Step>, in_order: bool) -> (Vec<Action>, bool) {
     let mut actions = Vec::new();
     for step in steps {
         actions.extend(step.actions);
@@ -113,7 +113,7 @@ fn gather(steps: impl Iterator<Item = Step>, in_order: bool) -> (Vec<Action>, bo
 
 type Replica = (i64, Option<Arc<Tree>>);
 
-impl Observed<'_> {
+impl ObservedState<'_> {
     /// The desired pods in order, and the surplus ones in reverse order.
     fn split(&self) -> (Vec<Replica>, Vec<Arc<Tree>>) {
         let start = pod::start(self.set);
@@ -172,7 +172,7 @@ impl Observed<'_> {
 
     fn create(&self, ordinal: i64) -> Vec<Action> {
         let name = format!("{}-{ordinal}", self.set.str("metadata.name"));
-        let claims = claim::of_pod(self.set, ordinal);
+        let claims = claim::claims_of_pod(self.set, ordinal);
         let there: Vec<Arc<Tree>> =
             claims.iter().filter_map(|claim| (self.claim)(claim.str("metadata.name"))).collect();
         if there.iter().any(|claim| claim::is_stale(claim, &name)) {
@@ -182,13 +182,13 @@ impl Observed<'_> {
             let message = format!("pvc {} is being deleted", claim.str("metadata.name"));
             return vec![Action::Refuse { pod: name, message }];
         }
-        let revision = if self.wants_current(ordinal) { &self.current } else { &self.update };
+        let revision = if self.keeps_current_revision(ordinal) { &self.current } else { &self.update };
         let pod = pod::build(self.set, &revision.template, &revision.name, ordinal);
         vec![Action::Create { pod, claims: self.missing_claims(ordinal) }]
     }
 
     /// Ordinals below the partition keep the current revision.
-    fn wants_current(&self, ordinal: i64) -> bool {
+    fn keeps_current_revision(&self, ordinal: i64) -> bool {
         self.set.str("spec.updateStrategy.type") == "RollingUpdate" && ordinal < pod::start(self.set) + self.partition()
     }
 
@@ -197,15 +197,16 @@ impl Observed<'_> {
     }
 
     fn missing_claims(&self, ordinal: i64) -> Vec<Tree> {
-        let mut claims = claim::of_pod(self.set, ordinal);
+        let mut claims = claim::claims_of_pod(self.set, ordinal);
         claims.retain(|claim| (self.claim)(claim.str("metadata.name")).is_none());
         claims
     }
 
     fn corrected_claims(&self, there: &Tree) -> Vec<Action> {
         let Some(ordinal) = pod::ordinal(there) else { return Vec::new() };
-        let claims =
-            claim::of_pod(self.set, ordinal).into_iter().filter_map(|claim| (self.claim)(claim.str("metadata.name")));
+        let claims = claim::claims_of_pod(self.set, ordinal)
+            .into_iter()
+            .filter_map(|claim| (self.claim)(claim.str("metadata.name")));
         claims.filter_map(|claim| claim::corrected(self.set, there, &claim)).map(Action::UpdateClaim).collect()
     }
 
@@ -215,7 +216,7 @@ impl Observed<'_> {
 
     /// Deletes surplus pods in reverse order, only while all are available, except for the first unavailable pod
     /// itself.
-    fn condemn(&self, condemned: &Arc<Tree>, first_unavailable: Option<&Arc<Tree>>, in_order: bool) -> Step {
+    fn process_condemned(&self, condemned: &Arc<Tree>, first_unavailable: Option<&Arc<Tree>>, in_order: bool) -> Step {
         if is_terminating(condemned) {
             return Step::wait(Vec::new());
         }
@@ -261,7 +262,7 @@ impl Observed<'_> {
     fn max_unavailable(&self) -> usize {
         let replicas = self.set.int("spec.replicas").unwrap_or_default();
         let value = self.set.at("spec.updateStrategy.rollingUpdate.maxUnavailable");
-        let most = share::of(value, replicas, Round::Down).unwrap_or(1);
+        let most = int_or_percent::scaled_value(value, replicas, Rounding::Down).unwrap_or(1);
         usize::try_from(most).unwrap_or_default().max(1)
     }
 }
@@ -312,7 +313,7 @@ pub(crate) fn next_available(set: &Tree, pods: &[Arc<Tree>], now: Timestamp) -> 
 
 /// The change that makes the newest revision match the template.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Newest {
+pub(crate) enum RevisionChange {
     Keep(Arc<Tree>),
     Renumber(Tree),
     /// With this revision number.
@@ -320,13 +321,13 @@ pub(crate) enum Newest {
 }
 
 /// `revisions` are sorted.
-pub(super) fn newest(set: &Tree, revisions: &[Arc<Tree>]) -> Newest {
+pub(super) fn newest(set: &Tree, revisions: &[Arc<Tree>]) -> RevisionChange {
     let template = set.at("spec.template");
     let next = revisions.last().map(|last| history::number(last)).unwrap_or_default() + 1;
-    match revisions.iter().rev().find(|revision| history::is_of(revision, template)) {
-        None => Newest::Create(next),
-        Some(same) if history::number(same) == next - 1 => Newest::Keep(same.clone()),
-        Some(same) => Newest::Renumber(history::renumbered(same, next)),
+    match revisions.iter().rev().find(|revision| history::has_template(revision, template)) {
+        None => RevisionChange::Create(next),
+        Some(same) if history::number(same) == next - 1 => RevisionChange::Keep(same.clone()),
+        Some(same) => RevisionChange::Renumber(history::renumbered(same, next)),
     }
 }
 

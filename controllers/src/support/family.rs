@@ -19,21 +19,23 @@ fn orphans(object: &Tree) -> Vec<String> {
 
 /// A kind that controls others by a selector.
 #[derive(Clone, Copy)]
-pub(crate) struct Parent {
+pub(crate) struct ParentKind {
     pub kind: &'static str,
     /// The selector of an object of this kind.
     pub selector: fn(&Tree) -> Selector,
 }
 
-impl Parent {
+impl ParentKind {
     /// Queues parents when one of their children changes, or one that they may adopt.
     pub(crate) fn follow(self, children: &Informer, parents: &Arc<Store>, queue: &Arc<Queue>) {
         children.index_by(index::CONTROLLER).index_by(ORPHANS);
         let (parents, queue) = (parents.clone(), queue.clone());
-        children.on_change(move |change| self.concerned(change, &parents).into_iter().for_each(|key| queue.add(key)));
+        children.on_change(move |change| {
+            self.affected_parents(change, &parents).into_iter().for_each(|key| queue.add(key))
+        });
     }
 
-    fn concerned(self, change: &Change, parents: &Store) -> Vec<Key> {
+    fn affected_parents(self, change: &Change, parents: &Store) -> Vec<Key> {
         let versions = [change.old.as_deref(), change.new.as_deref()];
         let mut keys: Vec<Key> = versions.into_iter().flatten().filter_map(|child| self.key_of_parent(child)).collect();
         if let Some(orphan) = newly_orphaned(change) {
@@ -61,7 +63,7 @@ fn newly_orphaned(change: &Change) -> Option<&Tree> {
     (!is_known).then_some(new)
 }
 
-/// What an owner controls, and what it may adopt.
+/// The objects that an owner controls, and the objects that it may adopt.
 pub(crate) fn candidates(children: &Store, owner: &Tree) -> Vec<Arc<Tree>> {
     let mut found = children.find(index::CONTROLLER, owner.str("metadata.uid"));
     found.extend(children.find(ORPHANS, owner.str("metadata.namespace")));

@@ -9,18 +9,18 @@ const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The hash in the name of a ReplicaSet or revision of a pod template: stable, and different for each collision
 /// count. Upstream hashes a dump of Go structures, which cannot be reproduced: templates are compared, never their
 /// hashes.
-pub(crate) fn of_template(template: &Tree, collisions: Option<i64>) -> String {
+pub(crate) fn template_hash(template: &Tree, collisions: Option<i64>) -> String {
     let suffix = collisions.map(i64::to_le_bytes);
-    spelled(fnv1a_32(json::encode(template, None).iter().copied().chain(suffix.into_iter().flatten())))
+    encode(fnv1a_32(json::encode(template, None).iter().copied().chain(suffix.into_iter().flatten())))
 }
 
 /// The hash in the name of a StatefulSet revision: upstream's value.
-pub(crate) fn of_revision(data: &Tree, collisions: i64) -> String {
+pub(crate) fn revision_hash(data: &Tree, collisions: i64) -> String {
     let text = as_go_writes(&json::encode(data, None));
-    spelled(fnv1_32(text.into_iter().chain(collisions.to_string().into_bytes())))
+    encode(fnv1_32(text.into_iter().chain(collisions.to_string().into_bytes())))
 }
 
-fn spelled(hash: u32) -> String {
+fn encode(hash: u32) -> String {
     hash.to_string().bytes().map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).collect()
 }
 
@@ -59,14 +59,14 @@ mod tests {
 
     #[test]
     fn revision_names_match_upstream() {
-        assert_eq!(of_revision(&data("app:1"), 0), "fbfc8b6b8");
-        assert_eq!(of_revision(&data("app:2"), 0), "84f69d8549");
-        assert_ne!(of_revision(&data("app:1"), 1), "fbfc8b6b8");
+        assert_eq!(revision_hash(&data("app:1"), 0), "fbfc8b6b8");
+        assert_eq!(revision_hash(&data("app:2"), 0), "84f69d8549");
+        assert_ne!(revision_hash(&data("app:1"), 1), "fbfc8b6b8");
     }
 
     #[test]
     fn template_hash_is_stable() {
-        let of = |image: &str, collisions| of_template(data(image).at("spec.template"), collisions);
+        let of = |image: &str, collisions| template_hash(data(image).at("spec.template"), collisions);
         assert_eq!(of("app:1", None), of("app:1", None));
         assert_ne!(of("app:1", None), of("app:2", None));
         assert_ne!(of("app:1", None), of("app:1", Some(1)));

@@ -23,7 +23,7 @@ pub(crate) fn template(revision: &Tree) -> Tree {
     template
 }
 
-pub(crate) fn is_of(revision: &Tree, template: &Tree) -> bool {
+pub(crate) fn has_template(revision: &Tree, template: &Tree) -> bool {
     same::is_same(revision.at("data"), &data(template))
 }
 
@@ -105,8 +105,8 @@ mod tests {
         };
         let made = build(&object, 3, "hash", "h");
         assert_eq!(super::template(&made), template);
-        assert!(is_of(&made, &template));
-        assert!(!is_of(&made, &tree! { "spec" => tree! { "a" => 2 } }));
+        assert!(has_template(&made, &template));
+        assert!(!has_template(&made, &tree! { "spec" => tree! { "a" => 2 } }));
         assert_eq!((made.str("metadata.name"), number(&made)), ("db-h", 3));
         assert_eq!(name(&"x".repeat(300), "h").len(), MAX_PREFIX + 2);
     }

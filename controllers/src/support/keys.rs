@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// The encoding of ECDSA signatures: certificates use DER, tokens fixed length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum SignatureEncoding {
     Der,
     Fixed,
 }
@@ -31,7 +31,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Parses PEM: PKCS#8, or the traditional RSA and EC formats.
-    pub(crate) fn read(pem: &str, form: Form) -> Result<Key, KeyError> {
+    pub(crate) fn read(pem: &str, form: SignatureEncoding) -> Result<Key, KeyError> {
         let blocks = x509_parser::pem::Pem::iter_from_buffer(pem.as_bytes()).filter_map(Result::ok);
         // EC parameters may precede the key.
         let block = blocks.into_iter().find(|block| block.label.ends_with("PRIVATE KEY"));
@@ -40,8 +40,12 @@ impl Key {
             EcdsaKeyPair::from_pkcs8(algorithm, &der).or_else(|_| EcdsaKeyPair::from_private_key_der(algorithm, &der))
         };
         let (p256, p384) = match form {
-            Form::Der => (&signature::ECDSA_P256_SHA256_ASN1_SIGNING, &signature::ECDSA_P384_SHA384_ASN1_SIGNING),
-            Form::Fixed => (&signature::ECDSA_P256_SHA256_FIXED_SIGNING, &signature::ECDSA_P384_SHA384_FIXED_SIGNING),
+            SignatureEncoding::Der => {
+                (&signature::ECDSA_P256_SHA256_ASN1_SIGNING, &signature::ECDSA_P384_SHA384_ASN1_SIGNING)
+            }
+            SignatureEncoding::Fixed => {
+                (&signature::ECDSA_P256_SHA256_FIXED_SIGNING, &signature::ECDSA_P384_SHA384_FIXED_SIGNING)
+            }
         };
         let rsa = || RsaKeyPair::from_pkcs8(&der).or_else(|_| RsaKeyPair::from_der(&der)).map(Key::Rsa);
         let key = curve(p256).map(Key::P256).or_else(|_| curve(p384).map(Key::P384)).or_else(|_| rsa());
@@ -103,13 +107,16 @@ mod tests {
     #[test]
     fn parses_all_key_formats() {
         for (pem, algorithm) in [(SEC1, "ES256"), (PKCS8, "ES384"), (RSA, "RS256")] {
-            let key = Key::read(pem, Form::Fixed).expect("a key");
+            let key = Key::read(pem, SignatureEncoding::Fixed).expect("a key");
             assert_eq!(key.algorithm(), algorithm);
             assert_eq!(key.id().expect("an id").len(), 43);
             assert!(key.sign(b"text").is_ok_and(|signature| signature.len() >= 64));
         }
-        assert!(Key::read("", Form::Der).is_err());
-        assert!(Key::read("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", Form::Der).is_err());
+        assert!(Key::read("", SignatureEncoding::Der).is_err());
+        assert!(
+            Key::read("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", SignatureEncoding::Der)
+                .is_err()
+        );
         assert_eq!(base64_url(&[0xfb, 0xff]), "-_8");
     }
 

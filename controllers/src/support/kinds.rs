@@ -9,9 +9,9 @@ use thiserror::Error;
 
 /// A resource that serves a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct RestMapping {
     pub resource: Resource,
-    /// It has a `scale` subresource.
+    /// The kind has a `scale` subresource.
     pub scales: bool,
 }
 
@@ -24,17 +24,17 @@ pub(crate) enum LookupError {
     NoMatch { kind: String, group: String },
 }
 
-/// Cached discovery results by apiVersion and kind; invalidated by [`Kinds::forget`].
+/// Cached discovery results by apiVersion and kind; invalidated by [`Kinds::invalidate`].
 #[derive(Default)]
-pub(crate) struct Kinds(Mutex<BTreeMap<(String, String), Served>>);
+pub(crate) struct Kinds(Mutex<BTreeMap<(String, String), RestMapping>>);
 
 impl Kinds {
     /// None if the kind is not served.
-    pub(crate) async fn find(&self, client: &Client, api_version: &str, kind: &str) -> Result<Option<Served>> {
+    pub(crate) async fn find(&self, client: &Client, api_version: &str, kind: &str) -> Result<Option<RestMapping>> {
         // References may omit the version of the core group.
         let api_version = if api_version.is_empty() { "v1" } else { api_version };
         let place = (api_version.to_string(), kind.to_string());
-        if let Some(known) = self.known().get(&place) {
+        if let Some(known) = self.cache().get(&place) {
             return Ok(Some(*known));
         }
         let path =
@@ -44,7 +44,7 @@ impl Kinds {
             result => result?,
         };
         let Some(served) = read(&list, api_version, kind) else { return Ok(None) };
-        self.known().insert(place, served);
+        self.cache().insert(place, served);
         Ok(Some(served))
     }
 
@@ -54,7 +54,7 @@ impl Kinds {
         client: &Client,
         api_version: &str,
         kind: &str,
-    ) -> std::result::Result<Served, LookupError> {
+    ) -> std::result::Result<RestMapping, LookupError> {
         self.find(client, api_version, kind).await?.ok_or_else(|| {
             let group = api_version.split_once('/').map_or("", |(group, _)| group);
             LookupError::NoMatch { kind: kind.to_string(), group: group.to_string() }
@@ -62,23 +62,23 @@ impl Kinds {
     }
 
     /// Invalidates the cached result of a kind.
-    pub(crate) fn forget(&self, api_version: &str, kind: &str) {
-        self.known().remove(&(api_version.to_string(), kind.to_string()));
+    pub(crate) fn invalidate(&self, api_version: &str, kind: &str) {
+        self.cache().remove(&(api_version.to_string(), kind.to_string()));
     }
 
-    fn known(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<(String, String), Served>> {
+    fn cache(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<(String, String), RestMapping>> {
         self.0.lock()
     }
 }
 
-fn read(list: &Tree, api_version: &str, kind: &str) -> Option<Served> {
+fn read(list: &Tree, api_version: &str, kind: &str) -> Option<RestMapping> {
     let resources = list.list("resources");
     let is_it = |resource: &&Tree| resource.str("kind") == kind && !resource.str("name").contains('/');
     let name = resources.iter().find(is_it)?.str("name");
     let scale = format!("{name}/scale");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let scales = resources.iter().any(|resource| resource.str("name") == scale);
-    Some(Served { resource: Resource::named(group, version, name), scales })
+    Some(RestMapping { resource: Resource::named(group, version, name), scales })
 }
 
 #[cfg(test)]

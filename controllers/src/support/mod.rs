@@ -3,24 +3,24 @@
 pub(crate) mod batch;
 pub(crate) mod clock;
 pub(crate) mod conditions;
+pub(crate) mod endpoint_pods;
+pub(crate) mod event_message;
 pub(crate) mod family;
 pub(crate) mod finalizers;
 pub(crate) mod hash;
 pub(crate) mod history;
+pub(crate) mod int_or_percent;
 pub(crate) mod keys;
 pub(crate) mod kinds;
 pub(crate) mod networks;
 pub(crate) mod node_events;
 pub(crate) mod nodes;
-pub(crate) mod note;
 pub(crate) mod own_writes;
 pub(crate) mod owner;
 pub(crate) mod pod_control;
 pub(crate) mod pods;
 pub(crate) mod same;
 pub(crate) mod selecting;
-pub(crate) mod serving;
-pub(crate) mod share;
 pub(crate) mod slices;
 pub(crate) mod status;
 pub(crate) mod taints;
@@ -50,7 +50,7 @@ pub(crate) fn done_if_not_needed<T>(result: Result<T>) -> Result<Outcome> {
 }
 
 /// Treats rejections by a terminating namespace as success: nothing can be created there.
-pub(crate) fn unless_going(result: Result<Outcome>) -> Result<Outcome> {
+pub(crate) fn ignore_terminating_namespace(result: Result<Outcome>) -> Result<Outcome> {
     match result {
         Err(error) if error.is_terminating() => Ok(Outcome::Done),
         result => result,

@@ -17,7 +17,7 @@ pub(crate) fn is_wanted(spec: &Tree, node: &Tree) -> bool {
 }
 
 /// Whether a volume is accessible from a node.
-pub(crate) fn reaches(volume: &Tree, node: &Tree) -> bool {
+pub(crate) fn is_accessible_from(volume: &Tree, node: &Tree) -> bool {
     let required = volume.at("spec.nodeAffinity.required");
     required.is_null() || required.list("nodeSelectorTerms").iter().any(|term| matches_term(term, node))
 }
@@ -49,7 +49,7 @@ fn matches(requirement: &Tree, value: Option<&str>) -> bool {
 }
 
 /// Whether a taint with one of these effects is not tolerated.
-pub(crate) fn is_repelled(tolerations: &[Tree], node: &Tree, effects: &[&str]) -> bool {
+pub(crate) fn has_untolerated_taint(tolerations: &[Tree], node: &Tree, effects: &[&str]) -> bool {
     let counts = |taint: &&Tree| effects.contains(&taint.str("effect"));
     let mut taints = node.list("spec.taints").iter().filter(counts);
     taints.any(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
@@ -102,13 +102,13 @@ mod tests {
     #[test]
     fn untolerated_taints_repel() {
         let check = |tolerations: Vec<Tree>, want: bool| {
-            assert_eq!(is_repelled(&tolerations, &node(), &["NoSchedule"]), want, "{tolerations:?}");
+            assert_eq!(has_untolerated_taint(&tolerations, &node(), &["NoSchedule"]), want, "{tolerations:?}");
         };
         check(vec![], true);
         check(vec![tree! { "operator" => "Exists" }], false);
         check(vec![tree! { "key" => "gpu", "operator" => "Exists", "effect" => "NoExecute" }], true);
         check(vec![tree! { "key" => "gpu", "value" => "yes" }], false);
         check(vec![tree! { "key" => "gpu", "value" => "no", "operator" => "Equal" }], true);
-        assert!(!is_repelled(&[], &node(), &["NoExecute"]));
+        assert!(!has_untolerated_taint(&[], &node(), &["NoExecute"]));
     }
 }

@@ -7,39 +7,39 @@ use client::{Change, Key, key_of, revision_of};
 use stdx::sync::{Mutex, MutexGuard};
 
 #[derive(Default)]
-pub(crate) struct OwnWrites(Mutex<HashMap<Key, Last>>);
+pub(crate) struct OwnWrites(Mutex<HashMap<Key, LastWrite>>);
 
 #[derive(Clone, Copy, PartialEq)]
-enum Last {
+enum LastWrite {
     Written(u64),
     Deleted,
 }
 
 impl OwnWrites {
     /// Records the object in a response.
-    pub(crate) fn note(&self, object: &Tree) {
+    pub(crate) fn record(&self, object: &Tree) {
         if let Some(revision) = revision_of(object) {
-            self.known().insert(key_of(object), Last::Written(revision));
+            self.entries().insert(key_of(object), LastWrite::Written(revision));
         }
     }
 
-    pub(crate) fn note_deleted(&self, object: &Tree) {
-        self.known().insert(key_of(object), Last::Deleted);
+    pub(crate) fn record_deleted(&self, object: &Tree) {
+        self.entries().insert(key_of(object), LastWrite::Deleted);
     }
 
     /// Whether a change is an own write. An event that arrives before the response is treated as foreign.
     pub(crate) fn is_own(&self, change: &Change) -> bool {
-        let mut known = self.known();
+        let mut known = self.entries();
         match &change.new {
-            None => known.remove(&change.key) == Some(Last::Deleted),
+            None => known.remove(&change.key) == Some(LastWrite::Deleted),
             Some(new) => {
                 let last = known.get(&change.key).copied();
-                last.is_some() && last == revision_of(new).map(Last::Written)
+                last.is_some() && last == revision_of(new).map(LastWrite::Written)
             }
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Key, Last>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<Key, LastWrite>> {
         self.0.lock()
     }
 }

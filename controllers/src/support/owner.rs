@@ -29,7 +29,7 @@ pub(crate) fn controller_reference(owner: &Tree) -> Tree {
 
 /// The objects of an owner, and those to adopt or release.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Claim {
+pub(crate) struct OwnershipPlan {
     pub mine: Vec<Arc<Tree>>,
     pub adopt: Vec<Arc<Tree>>,
     pub release: Vec<Arc<Tree>>,
@@ -37,11 +37,11 @@ pub(crate) struct Claim {
     pub finalizer: &'static str,
 }
 
-/// Controlled objects that match the selector are kept, those that no longer match are released, and matching orphans
+/// Controlled objects that match the selector are kept, objects that no longer match are released, and matching orphans
 /// are adopted.
-pub(crate) fn claim(owner: &Tree, selector: &Selector, objects: impl IntoIterator<Item = Arc<Tree>>) -> Claim {
+pub(crate) fn claim(owner: &Tree, selector: &Selector, objects: impl IntoIterator<Item = Arc<Tree>>) -> OwnershipPlan {
     let ends = owner.at("metadata").has("deletionTimestamp");
-    let mut claim = Claim::default();
+    let mut claim = OwnershipPlan::default();
     for object in objects {
         let chosen = selector.matches_map(object.map("metadata.labels"));
         match controller_of(&object) {
@@ -82,7 +82,7 @@ pub(crate) async fn execute(
     kind: Resource,
     owner: &Tree,
     child: Resource,
-    claim: Claim,
+    claim: OwnershipPlan,
 ) -> Result<Vec<Arc<Tree>>> {
     let namespace = owner.str("metadata.namespace");
     if !claim.adopt.is_empty() {

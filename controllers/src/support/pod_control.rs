@@ -15,13 +15,13 @@ pub(crate) struct PodControl {
 
 /// The result of deletions: the pods that no longer count, the terminating ones, and the first error.
 #[derive(Default)]
-pub(crate) struct Deleted {
+pub(crate) struct DeletionResult {
     pub gone: Vec<Arc<Tree>>,
     pub ending: Vec<Arc<Tree>>,
     pub error: Option<Error>,
 }
 
-impl Deleted {
+impl DeletionResult {
     /// Removes the deleted pods from a list.
     pub(crate) fn take_from(&self, pods: &mut Vec<Arc<Tree>>) {
         pods.retain(|pod| !self.gone.iter().any(|gone| Arc::ptr_eq(gone, pod)));
@@ -65,10 +65,10 @@ impl PodControl {
     }
 
     /// Deletes all pods, continuing after errors.
-    pub(crate) async fn delete(&self, owner: &Tree, doomed: &[Arc<Tree>]) -> Deleted {
+    pub(crate) async fn delete(&self, owner: &Tree, doomed: &[Arc<Tree>]) -> DeletionResult {
         let deletions: Vec<_> = doomed.iter().map(|pod| self.delete_one(owner, pod)).collect();
         let results = batch::bounded(deletions).await;
-        let mut deleted = Deleted::default();
+        let mut deleted = DeletionResult::default();
         for (pod, result) in doomed.iter().zip(results) {
             match result {
                 Ok(left) => {

@@ -7,9 +7,9 @@ use api::selector::Selector;
 use client::{Index, Key, Store};
 
 /// By one label of the selector, or by the namespace if it has none.
-pub(crate) const SELECTOR: Index = Index { name: "selector", values: |object| vec![place(object)] };
+pub(crate) const SELECTOR: Index = Index { name: "selector", values: |object| vec![selector_key(object)] };
 
-fn place(object: &Tree) -> String {
+fn selector_key(object: &Tree) -> String {
     let namespace = object.str("metadata.namespace");
     match object.map("spec.selector.matchLabels").iter().next() {
         Some((name, value)) => client::index::label(namespace, name, value.as_str().unwrap_or("")),

@@ -91,7 +91,7 @@ pub(crate) struct Template {
 }
 
 /// An existing slice and its desired endpoints.
-struct Held {
+struct SliceAssignment {
     slice: Arc<Tree>,
     endpoints: Vec<Tree>,
     is_changed: bool,
@@ -100,16 +100,16 @@ struct Held {
 /// Updates the slices of a group to the desired endpoints: existing endpoints are corrected in place, then changed
 /// slices are filled, then an unchanged one, and only then a new slice is created.
 pub(crate) fn pack(template: &Template, existing: &[Arc<Tree>], mut wanted: Endpoints) -> Changes {
-    let mut held: Vec<Held> = existing.iter().map(|slice| keep(slice, &mut wanted, template)).collect();
+    let mut held: Vec<SliceAssignment> = existing.iter().map(|slice| keep(slice, &mut wanted, template)).collect();
     let mut changes = Changes::default();
-    let is_emptied = |held: &Held| held.is_changed && held.endpoints.is_empty();
+    let is_emptied = |held: &SliceAssignment| held.is_changed && held.endpoints.is_empty();
     changes.delete = held.iter().filter(|held| is_emptied(held)).map(|held| held.slice.clone()).collect();
     held.retain(|held| !is_emptied(held));
     let mut rest = wanted.into_values().collect::<Vec<Tree>>();
     rest.reverse();
     fill_changed(&mut held, &mut rest, template.max_endpoints);
     while !rest.is_empty() {
-        match tightest_fit(&mut held, rest.len(), template.max_endpoints) {
+        match best_fit(&mut held, rest.len(), template.max_endpoints) {
             Some(slice) => {
                 slice.is_changed = true;
                 fill(&mut slice.endpoints, &mut rest, template.max_endpoints);
@@ -126,7 +126,7 @@ pub(crate) fn pack(template: &Template, existing: &[Arc<Tree>], mut wanted: Endp
 }
 
 /// Moves the endpoints that this slice has already from `wanted` to the slice.
-fn keep(slice: &Arc<Tree>, wanted: &mut Endpoints, template: &Template) -> Held {
+fn keep(slice: &Arc<Tree>, wanted: &mut Endpoints, template: &Template) -> SliceAssignment {
     let mut endpoints = Vec::new();
     let mut is_changed = !is_marked(slice, template);
     let there = slice.list("endpoints");
@@ -140,7 +140,7 @@ fn keep(slice: &Arc<Tree>, wanted: &mut Endpoints, template: &Template) -> Held 
         wanted.insert(identity(&endpoint), endpoint);
     }
     is_changed |= endpoints.len() != there.len();
-    Held { slice: slice.clone(), endpoints, is_changed }
+    SliceAssignment { slice: slice.clone(), endpoints, is_changed }
 }
 
 fn is_marked(slice: &Tree, template: &Template) -> bool {
@@ -149,7 +149,7 @@ fn is_marked(slice: &Tree, template: &Template) -> bool {
 }
 
 /// The fullest first, so that few slices stay half empty.
-fn fill_changed(held: &mut [Held], rest: &mut Vec<Tree>, limit: usize) {
+fn fill_changed(held: &mut [SliceAssignment], rest: &mut Vec<Tree>, limit: usize) {
     let mut order: Vec<usize> = (0..held.len()).filter(|at| held[*at].is_changed).collect();
     order.sort_by_key(|at| std::cmp::Reverse(held[*at].endpoints.len()));
     for at in order {
@@ -158,8 +158,8 @@ fn fill_changed(held: &mut [Held], rest: &mut Vec<Tree>, limit: usize) {
 }
 
 /// The unchanged slice that would be fullest with all remaining endpoints; None if they fit in none.
-fn tightest_fit(held: &mut [Held], left: usize, limit: usize) -> Option<&mut Held> {
-    let fits = |held: &&mut Held| !held.is_changed && held.endpoints.len() + left <= limit;
+fn best_fit(held: &mut [SliceAssignment], left: usize, limit: usize) -> Option<&mut SliceAssignment> {
+    let fits = |held: &&mut SliceAssignment| !held.is_changed && held.endpoints.len() + left <= limit;
     held.iter_mut().filter(fits).max_by_key(|held| held.endpoints.len())
 }
 
@@ -171,7 +171,7 @@ fn fill(endpoints: &mut Vec<Tree>, rest: &mut Vec<Tree>, limit: usize) {
     }
 }
 
-fn updated(held: Held, template: &Template) -> Tree {
+fn updated(held: SliceAssignment, template: &Template) -> Tree {
     let mut slice = with_endpoints(writable(&held.slice), held.endpoints);
     slice.child("metadata").set("labels", template.empty.at("metadata.labels").clone());
     if template.owns_annotations {
@@ -200,7 +200,7 @@ fn with_endpoints(mut slice: Tree, endpoints: Vec<Tree>) -> Tree {
 /// A slice without endpoints that belongs to `owner`.
 pub(crate) fn empty_slice(owner: &Tree, address_type: &str, ports: &[Tree], labels: Tree) -> Tree {
     let name = owner.str("metadata.name");
-    // A name without room for the dash omits it.
+    // A name of the maximum length gets no dash.
     let prefix = if name.len() < 253 { format!("{name}-") } else { name.to_string() };
     let metadata = tree! { "generateName" => prefix, "labels" => labels, "ownerReferences" => list![owner::controller_reference(owner)] };
     let mut slice = tree! {
@@ -232,7 +232,7 @@ pub(crate) fn by_ports<'a>(slices: impl Iterator<Item = &'a Arc<Tree>>) -> BTree
 }
 
 /// Existing groups that are not desired.
-pub(crate) fn unwanted<'a>(
+pub(crate) fn obsolete_groups<'a>(
     there: &'a BTreeMap<String, Vec<Arc<Tree>>>,
     wanted: &BTreeSet<String>,
 ) -> impl Iterator<Item = Arc<Tree>> + 'a {
@@ -250,20 +250,20 @@ pub(crate) fn is_managed_by(slice: &Tree, manager: &str) -> bool {
 }
 
 /// The slices of a service with a managed-by label.
-pub(crate) fn of_service(slices: &Store, service: &str, manager: &str) -> Vec<Arc<Tree>> {
+pub(crate) fn slices_of_service(slices: &Store, service: &str, manager: &str) -> Vec<Arc<Tree>> {
     slices.find(BY_SERVICE, service).into_iter().filter(|slice| is_managed_by(slice, manager)).collect()
 }
 
-/// Executes the changes: creates first and deletes last, so that no endpoint is missing in between; requests of one
+/// Executes the changes: creates first and deletes last, since no endpoint may be missing in between. Requests of one
 /// type run concurrently. Rejections by a terminating namespace are ignored.
 pub(crate) async fn execute(client: &Client, own: &OwnWrites, namespace: &str, changes: Changes) -> Result<()> {
     let create = async |slice: &Tree| match client.create(RESOURCE, namespace, slice).await {
         Err(error) if error.is_terminating() => Ok(()),
-        result => result.map(|made| own.note(&made)),
+        result => result.map(|made| own.record(&made)),
     };
     let update = async |slice: &Tree| {
         let written = client.update(RESOURCE, namespace, slice.str("metadata.name"), slice).await?;
-        own.note(&written);
+        own.record(&written);
         Ok(())
     };
     let delete = async |slice: &Arc<Tree>| match client
@@ -272,7 +272,7 @@ pub(crate) async fn execute(client: &Client, own: &OwnWrites, namespace: &str, c
     {
         Err(error) if !error.is_not_found() => Err(error),
         _ => {
-            own.note_deleted(slice);
+            own.record_deleted(slice);
             Ok(())
         }
     };

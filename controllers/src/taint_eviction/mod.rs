@@ -15,7 +15,7 @@ use crate::metrics;
 use crate::support::pods;
 use crate::support::taints::{NO_EXECUTE, with_effect};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use plan::Tenure;
+use plan::TolerationTime;
 
 const PODS: Resource = Resource::core("pods");
 const NODES: Resource = Resource::core("nodes");
@@ -25,12 +25,12 @@ struct Controller {
     pods: Arc<Store>,
     nodes: Arc<Store>,
     /// Since when each pod is on a node with taints that it tolerates temporarily.
-    since: Mutex<BTreeMap<String, Since>>,
+    since: Mutex<BTreeMap<String, TaintStart>>,
     context: Context,
 }
 
 #[derive(Clone, PartialEq)]
-struct Since {
+struct TaintStart {
     uid: String,
     start: Duration,
 }
@@ -40,7 +40,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     pods.index_by(NODE);
     let queue = context.queue.clone();
     pods.on_change(move |change| {
-        if moves(change) {
+        if is_relevant(change) {
             queue.add(change.key.clone());
         }
     });
@@ -59,7 +59,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
 }
 
 /// Whether a change of a pod is relevant.
-fn moves(change: &Change) -> bool {
+fn is_relevant(change: &Change) -> bool {
     let part =
         |pod: Option<&Tree>| pod.map(|pod| (pod.str("spec.nodeName").to_string(), pod.at("spec.tolerations").clone()));
     part(change.old.as_deref()) != part(change.new.as_deref())
@@ -77,24 +77,24 @@ impl Controller {
             self.cancel(key);
             return Ok(Outcome::Done);
         };
-        let left = match plan::stay(&pod, node.as_deref()) {
-            Tenure::Forever => {
+        let left = match plan::toleration_time(&pod, node.as_deref()) {
+            TolerationTime::Forever => {
                 self.cancel(key);
                 return Ok(Outcome::Done);
             }
-            Tenure::No => Duration::ZERO,
-            Tenure::For(time) => self.left(key, &pod, time),
+            TolerationTime::No => Duration::ZERO,
+            TolerationTime::For(time) => self.left(key, &pod, time),
         };
         if left.is_zero() { self.evict(key, &pod).await } else { Ok(Outcome::RequeueAfter(left)) }
     }
 
-    /// The remaining toleration time, from when the pod was first seen with the taints.
+    /// The remaining toleration time, counted from when the pod was first observed with the taints.
     fn left(&self, key: &str, pod: &Tree, time: Duration) -> Duration {
         let now = self.context.now();
         let uid = pod.str("metadata.uid");
         let mut since = self.since.lock();
         let begun = since.get(key).filter(|since| since.uid == uid).cloned();
-        let begun = begun.unwrap_or_else(|| Since { uid: uid.to_string(), start: now });
+        let begun = begun.unwrap_or_else(|| TaintStart { uid: uid.to_string(), start: now });
         let left = (begun.start + time).saturating_sub(now);
         since.insert(key.to_string(), begun);
         left
@@ -103,13 +103,13 @@ impl Controller {
     fn cancel(&self, key: &str) {
         let was_due = self.since.lock().remove(key).is_some();
         if was_due {
-            self.context.recorder.normal(&about(key), REASON, format!("Cancelling deletion of Pod {key}"));
+            self.context.recorder.normal(&event_reference(key), REASON, format!("Cancelling deletion of Pod {key}"));
         }
     }
 
     async fn evict(&self, key: &str, pod: &Tree) -> Result<Outcome> {
         let begun = tokio::time::Instant::now();
-        self.context.recorder.normal(&about(key), REASON, format!("Marking for deletion Pod {key}"));
+        self.context.recorder.normal(&event_reference(key), REASON, format!("Marking for deletion Pod {key}"));
         match self.delete(key, pod).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => {
@@ -134,7 +134,7 @@ impl Controller {
 }
 
 /// A reference to the pod for events, since it may be deleted.
-fn about(key: &str) -> Tree {
+fn event_reference(key: &str) -> Tree {
     let (namespace, name) = split(key);
     tree! { "apiVersion" => "v1", "kind" => "Pod", "metadata" => tree! { "namespace" => namespace, "name" => name } }
 }

@@ -8,23 +8,23 @@ use api::{Tree, list, tree};
 use crate::support::taints::{NO_EXECUTE, tolerates, with_effect};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tenure {
+pub(crate) enum TolerationTime {
     Forever,
-    /// This long from when the taints were first seen.
+    /// For this duration, counted from when the taints were first observed.
     For(Duration),
     No,
 }
 
-pub(super) fn stay(pod: &Tree, node: Option<&Tree>) -> Tenure {
-    let Some(node) = node else { return Tenure::Forever };
-    let mut stay = Tenure::Forever;
+pub(super) fn toleration_time(pod: &Tree, node: Option<&Tree>) -> TolerationTime {
+    let Some(node) = node else { return TolerationTime::Forever };
+    let mut stay = TolerationTime::Forever;
     for taint in with_effect(node, NO_EXECUTE) {
         let matching = pod.list("spec.tolerations").iter().find(|toleration| tolerates(toleration, taint));
         stay = match (matching.map(seconds), stay) {
-            (None, _) => return Tenure::No,
+            (None, _) => return TolerationTime::No,
             (Some(None), stay) => stay,
-            (Some(Some(more)), Tenure::For(less)) => Tenure::For(more.min(less)),
-            (Some(Some(seconds)), _) => Tenure::For(seconds),
+            (Some(Some(more)), TolerationTime::For(less)) => TolerationTime::For(more.min(less)),
+            (Some(Some(seconds)), _) => TolerationTime::For(seconds),
         };
     }
     stay
@@ -84,20 +84,20 @@ mod tests {
 
     #[test]
     fn shortest_toleration_applies() {
-        let check = |taints: &[&str], tolerations: &[&str], want: Tenure| {
-            assert_eq!(stay(&pod(tolerations), Some(&node(taints))), want, "{taints:?} {tolerations:?}");
+        let check = |taints: &[&str], tolerations: &[&str], want: TolerationTime| {
+            assert_eq!(toleration_time(&pod(tolerations), Some(&node(taints))), want, "{taints:?} {tolerations:?}");
         };
-        let seconds = |seconds| Tenure::For(Duration::from_secs(seconds));
-        check(&[], &[], Tenure::Forever);
-        check(&["~a"], &[], Tenure::Forever);
-        check(&["a"], &[], Tenure::No);
-        check(&["a"], &["a"], Tenure::Forever);
+        let seconds = |seconds| TolerationTime::For(Duration::from_secs(seconds));
+        check(&[], &[], TolerationTime::Forever);
+        check(&["~a"], &[], TolerationTime::Forever);
+        check(&["a"], &[], TolerationTime::No);
+        check(&["a"], &["a"], TolerationTime::Forever);
         check(&["a"], &["a:30"], seconds(30));
         check(&["a", "b"], &["a:30", "b:10"], seconds(10));
         check(&["a", "b"], &["a:30", "b"], seconds(30));
-        check(&["a", "b"], &["a:30"], Tenure::No);
+        check(&["a", "b"], &["a:30"], TolerationTime::No);
         check(&["a"], &["a:-1"], seconds(0));
-        assert_eq!(stay(&pod(&[]), None), Tenure::Forever, "a node that is gone has no taints");
+        assert_eq!(toleration_time(&pod(&[]), None), TolerationTime::Forever, "a deleted node has no taints");
     }
 
     #[test]

@@ -9,13 +9,13 @@ use stdx::sync::Mutex;
 
 use crate::support::done_if_not_found;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use plan::Size;
+use plan::ClusterSize;
 
 const NODES: Resource = Resource::core("nodes");
 
 struct Controller {
     nodes: Arc<Store>,
-    size: Mutex<Size>,
+    size: Mutex<ClusterSize>,
     context: Context,
 }
 
@@ -34,7 +34,7 @@ impl Controller {
     }
 
     /// All nodes are queued when the step has changed.
-    fn size(&self) -> Size {
+    fn size(&self) -> ClusterSize {
         let mut size = self.size.lock();
         let new = size.follow(self.nodes.len());
         if new != *size {

@@ -5,29 +5,29 @@ use api::{Tree, tree};
 
 pub(super) const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
-struct Step {
+struct TtlBoundary {
     from: usize,
     to: usize,
     seconds: u32,
 }
 
-static STEPS: [Step; 6] = [
-    Step { from: 0, to: 100, seconds: 0 },
-    Step { from: 90, to: 500, seconds: 15 },
-    Step { from: 450, to: 1000, seconds: 30 },
-    Step { from: 900, to: 2000, seconds: 60 },
-    Step { from: 1800, to: 10000, seconds: 300 },
-    Step { from: 9000, to: usize::MAX, seconds: 600 },
+static STEPS: [TtlBoundary; 6] = [
+    TtlBoundary { from: 0, to: 100, seconds: 0 },
+    TtlBoundary { from: 90, to: 500, seconds: 15 },
+    TtlBoundary { from: 450, to: 1000, seconds: 30 },
+    TtlBoundary { from: 900, to: 2000, seconds: 60 },
+    TtlBoundary { from: 1800, to: 10000, seconds: 300 },
+    TtlBoundary { from: 9000, to: usize::MAX, seconds: 600 },
 ];
 
 /// The current step of the cluster size.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub(super) struct Size {
+pub(super) struct ClusterSize {
     step: usize,
 }
 
-impl Size {
-    pub(super) fn follow(self, nodes: usize) -> Size {
+impl ClusterSize {
+    pub(super) fn follow(self, nodes: usize) -> ClusterSize {
         let mut step = self.step;
         while nodes > STEPS[step].to && step + 1 < STEPS.len() {
             step += 1;
@@ -35,7 +35,7 @@ impl Size {
         while nodes < STEPS[step].from && step > 0 {
             step -= 1;
         }
-        Size { step }
+        ClusterSize { step }
     }
 
     /// The annotation to merge into a node; None if it is up to date.
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn steps_have_hysteresis() {
-        let mut size = Size::default();
+        let mut size = ClusterSize::default();
         let mut check = |nodes: usize, seconds: &str| {
             size = size.follow(nodes);
             let annotations = tree! { ANNOTATION => seconds };

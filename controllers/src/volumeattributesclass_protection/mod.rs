@@ -61,7 +61,7 @@ impl Controller {
         finalizers::write(&self.client, CLASSES.resource, &changed).await
     }
 
-    /// An object created just before the deletion may not be in the informer yet, so the server is asked.
+    /// An object created just before the deletion may not be in the informer yet, so they are listed from the server.
     async fn is_used_now(&self, name: &str) -> Result<bool> {
         for users in [VOLUMES, CLAIMS] {
             let list = self.client.list(users.resource, "", "").await?;

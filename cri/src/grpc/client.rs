@@ -10,12 +10,12 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic_prost::ProstCodec;
 
-use super::Answers;
 use super::MAX_MESSAGE;
+use super::ResponseStream;
 
 /// A channel to the server that listens on a socket.
 pub fn dial(socket: &Path) -> Channel {
-    // The address is never looked up; HTTP/2 wants one for its authority.
+    // The address is never resolved; HTTP/2 requires one for its authority.
     Endpoint::from_static("http://localhost").connect_with_connector_lazy(Dial(socket.to_owned()))
 }
 
@@ -31,8 +31,8 @@ where
     Ok(grpc.unary(tonic::Request::new(request), path, codec).await?.into_inner())
 }
 
-/// One call that is answered by a stream.
-pub async fn stream<Q, A>(channel: &Channel, path: &'static str, request: Q) -> Result<Answers<A>, Status>
+/// Makes a call with a stream as its response.
+pub async fn stream<Q, A>(channel: &Channel, path: &'static str, request: Q) -> Result<ResponseStream<A>, Status>
 where
     Q: prost::Message + 'static,
     A: prost::Message + Default + 'static,

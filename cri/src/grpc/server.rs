@@ -15,18 +15,18 @@ use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use super::MAX_MESSAGE;
-use super::{Answers, BoxFuture};
+use super::{BoxFuture, ResponseStream};
 
 /// The body of a request.
 pub type Body = Incoming;
 /// A response in progress.
-pub type Responding = Pin<Box<dyn Future<Output = http::Response<tonic::body::Body>> + Send>>;
+pub type ResponseFuture = Pin<Box<dyn Future<Output = http::Response<tonic::body::Body>> + Send>>;
 
-/// Who answers a call by its path.
-pub type Answering = Arc<dyn Fn(http::Request<Body>) -> Responding + Send + Sync>;
+/// Handles a call by its path.
+pub type CallHandler = Arc<dyn Fn(http::Request<Body>) -> ResponseFuture + Send + Sync>;
 
 /// Serves any calls until the future is dropped.
-pub async fn serve_calls(listener: UnixListener, answering: Answering) -> std::io::Result<()> {
+pub async fn serve_calls(listener: UnixListener, answering: CallHandler) -> std::io::Result<()> {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
@@ -40,7 +40,7 @@ pub async fn serve_calls(listener: UnixListener, answering: Answering) -> std::i
     }
 }
 
-async fn connection(stream: UnixStream, answering: Answering) {
+async fn connection(stream: UnixStream, answering: CallHandler) {
     let service = service_fn(move |request| {
         let answering = answering.clone();
         async move { Ok::<_, Infallible>(answering(request).await) }
@@ -61,11 +61,11 @@ fn grpc<Q: Message + Default + 'static, A: Message + Default + 'static>() -> Grp
         .max_encoding_message_size(MAX_MESSAGE)
 }
 
-/// The answer to one message, as a function gives it.
+/// Responds to one message with the result of a function.
 pub fn respond_unary<Q, A>(
     request: http::Request<Body>,
     call: impl Fn(Q) -> BoxFuture<'static, A> + Send + Sync + 'static,
-) -> Responding
+) -> ResponseFuture
 where
     Q: Message + Default + 'static,
     A: Message + Default + 'static,
@@ -73,11 +73,11 @@ where
     Box::pin(async move { grpc::<Q, A>().unary(Call(call), request).await })
 }
 
-/// The answers to one message.
+/// Responds to one message with a stream.
 pub fn respond_stream<Q, A>(
     request: http::Request<Body>,
-    call: impl Fn(Q) -> BoxFuture<'static, Answers<A>> + Send + Sync + 'static,
-) -> Responding
+    call: impl Fn(Q) -> BoxFuture<'static, ResponseStream<A>> + Send + Sync + 'static,
+) -> ResponseFuture
 where
     Q: Message + Default + 'static,
     A: Message + Default + 'static,

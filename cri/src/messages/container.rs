@@ -1,4 +1,4 @@
-//! Containers, and what is asked of them.
+//! Messages about containers.
 
 use super::*;
 

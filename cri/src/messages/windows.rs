@@ -1,4 +1,4 @@
-//! What CRI says of Windows containers. Decoded, so that a call that asks for it can be refused.
+//! Messages about Windows containers. They are decoded so that calls that use them can be rejected.
 
 use super::*;
 

@@ -4,13 +4,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::block::{Block, Resolved};
+use super::block::{Block, Resolution};
 use super::{Query, Routes};
 use crate::message::{Name, Question, Rcode, Record};
 use crate::zone::Index;
 
 /// The search path of the pod at an address; None if there is no such pod, or it has a path of its own.
-pub fn search_path(index: &Index, source: IpAddr, origin: &Name, host_search: &[Name]) -> Option<Vec<Name>> {
+pub(super) fn search_path(index: &Index, source: IpAddr, origin: &Name, host_search: &[Name]) -> Option<Vec<Name>> {
     let [pod] = index.pods_at(&source) else { return None };
     if !pod.is_cluster_first {
         return None;
@@ -23,13 +23,13 @@ pub fn search_path(index: &Index, source: IpAddr, origin: &Name, host_search: &[
 }
 
 /// Resolves the question, or else the same name below the other search domains.
-pub async fn resolve(
+pub(super) async fn resolve(
     block: &Arc<Block>,
     routes: &Arc<Routes>,
     query: &Query,
     question: &Question,
     search: &[Name],
-) -> Resolved {
+) -> Resolution {
     let first = block.answer(routes, query, question, 0).await;
     let base = search.first().and_then(|domain| question.name.relative_to(domain)).filter(|base| !base.is_root());
     let (Some(base), Rcode::NAME_ERROR) = (base, first.message.header.rcode) else { return first };
@@ -52,7 +52,7 @@ pub async fn resolve(
 }
 
 /// The name in the question is an alias of the one that was found.
-fn add_alias(question: &Question, found: Name, resolved: &mut Resolved) {
+fn add_alias(question: &Question, found: Name, resolved: &mut Resolution) {
     let answers = &mut resolved.message.answers;
     let Some(ttl) = answers.iter().map(|record| record.ttl).min() else { return };
     answers.insert(0, Record::cname(question.name.clone(), ttl, found));

@@ -21,13 +21,14 @@ const MAX_DEPTH: u8 = 10;
 
 /// A server block with its state.
 pub struct Block {
+    /// The configuration of the block.
     pub config: ServerBlock,
     pub(super) directory: Option<Arc<Directory>>,
     pub(super) host_search: Vec<Name>,
     recursor: Arc<Recursor>,
     hosts: Option<HostsTable>,
     servers: Vec<std::net::IpAddr>,
-    /// A name that only this server knows: a query for it was forwarded in a loop.
+    /// A random name of this server: a query for it was forwarded in a loop.
     loop_name: Option<Name>,
     is_loop: AtomicBool,
     is_probed: AtomicBool,
@@ -36,14 +37,17 @@ pub struct Block {
 }
 
 /// A response, and the plugin that built it.
-pub struct Resolved {
+pub struct Resolution {
+    /// The response.
     pub message: Message,
+    /// The plugin that built it.
     pub source: Source,
 }
 
-pub(super) type Resolving<'a> = Pin<Box<dyn Future<Output = Resolved> + Send + 'a>>;
+pub(super) type ResolutionFuture<'a> = Pin<Box<dyn Future<Output = Resolution> + Send + 'a>>;
 
 impl Block {
+    /// The block of a configuration; `old` is its block before a reload.
     pub fn new(config: ServerBlock, environment: &Environment, old: Option<&Block>) -> Block {
         let server = format!("dns://:{}", config.port);
         let zone = config.zones.first().map(Name::to_string).unwrap_or_default();
@@ -73,10 +77,12 @@ impl Block {
         }
     }
 
+    /// Whether all names of the cluster are known.
     pub fn is_synced(&self) -> bool {
         self.directory.as_ref().is_none_or(|directory| directory.is_synced())
     }
 
+    /// Whether a query came back from an upstream.
     pub fn has_loop(&self) -> bool {
         self.is_loop.load(Ordering::Relaxed)
     }
@@ -93,7 +99,7 @@ impl Block {
     }
 
     /// Counts and logs a query and its response.
-    pub fn record(&self, query: &Query, resolved: &Resolved, size: usize, seconds: f64) {
+    pub fn record(&self, query: &Query, resolved: &Resolution, size: usize, seconds: f64) {
         let Some(question) = &query.message.question else { return };
         if let Some(metrics) = &self.metrics {
             metrics.record(&Exchange {
@@ -114,12 +120,12 @@ impl Block {
     }
 
     /// The response to a query.
-    pub async fn resolve(self: &Arc<Block>, routes: &Arc<Routes>, query: &Query, question: &Question) -> Resolved {
+    pub async fn resolve(self: &Arc<Block>, routes: &Arc<Routes>, query: &Query, question: &Question) -> Resolution {
         let rewritten = rewrite::rewrite_question(&self.config.rewrites, question);
-        let asked = rewritten.as_ref().map_or(question, |rewritten| &rewritten.question);
-        let mut resolved = match self.autopath_of(query, asked) {
-            Some(search) => autopath::resolve(self, routes, query, asked, &search).await,
-            None => self.answer(routes, query, asked, 0).await,
+        let effective = rewritten.as_ref().map_or(question, |rewritten| &rewritten.question);
+        let mut resolved = match self.autopath_of(query, effective) {
+            Some(search) => autopath::resolve(self, routes, query, effective, &search).await,
+            None => self.answer(routes, query, effective, 0).await,
         };
         let message = &mut resolved.message;
         if let Some(rewritten) = &rewritten {
@@ -149,7 +155,7 @@ impl Block {
         query: &'a Query,
         question: &'a Question,
         depth: u8,
-    ) -> Resolving<'a> {
+    ) -> ResolutionFuture<'a> {
         Box::pin(async move {
             if let Some(resolved) = self.answer_from_hosts(query, question) {
                 return resolved;
@@ -164,7 +170,7 @@ impl Block {
             }
             self.probe_loop();
             match self.has_loop() {
-                // The loop would be answered by a timeout of each query otherwise.
+                // Otherwise, each query in the loop would time out.
                 true => failed(query, Rcode::SERVER_FAILURE, Source::Loop),
                 false => self.recursor.resolve(question, &query.message).await,
             }
@@ -181,7 +187,7 @@ impl Block {
         is_probe
     }
 
-    fn answer_from_hosts(&self, query: &Query, question: &Question) -> Option<Resolved> {
+    fn answer_from_hosts(&self, query: &Query, question: &Question) -> Option<Resolution> {
         let (table, config) = (self.hosts.as_ref()?, self.config.hosts.as_ref()?);
         let (rcode, answers) = match table.answer(config, question) {
             HostsAnswer::Outside => return None,
@@ -196,7 +202,7 @@ impl Block {
         let mut message = query.message.reply(rcode);
         message.header.authoritative = rcode == Rcode::NO_ERROR;
         message.answers = answers;
-        Some(Resolved { message, source: Source::Hosts })
+        Some(Resolution { message, source: Source::Hosts })
     }
 
     /// None if the name is outside of the zones, or is passed on.
@@ -207,7 +213,7 @@ impl Block {
         question: &Question,
         kubernetes: &Kubernetes,
         depth: u8,
-    ) -> Option<Resolved> {
+    ) -> Option<Resolution> {
         let origin = kubernetes.zone.origin_of(&question.name)?;
         let Some(directory) = &self.directory else {
             return Some(failed(query, Rcode::SERVER_FAILURE, Source::Kubernetes));
@@ -223,7 +229,7 @@ impl Block {
                 if kubernetes.fallthrough.as_ref().is_some_and(|of| of.passes(&question.name)) {
                     return None;
                 }
-                // Before the first list, a missing name says nothing.
+                // Before the first list, a missing name has no meaning.
                 let is_synced = directory.is_synced();
                 message.header.rcode = if is_synced { Rcode::NAME_ERROR } else { Rcode::SERVER_FAILURE };
                 message.authorities.push(kubernetes.zone.soa(origin, &index));
@@ -231,14 +237,14 @@ impl Block {
             Answer::Refused => message.header.rcode = Rcode::REFUSED,
             Answer::Alias(record, target) => {
                 drop(index);
-                self.follow_alias(routes, query, question, (record, target), &mut message, depth).await;
+                self.resolve_alias(routes, query, question, (record, target), &mut message, depth).await;
             }
         }
-        Some(Resolved { message, source: Source::Kubernetes })
+        Some(Resolution { message, source: Source::Kubernetes })
     }
 
     /// Resolves the target of an alias like a question of its own, now and for each query.
-    async fn follow_alias(
+    async fn resolve_alias(
         self: &Arc<Block>,
         routes: &Arc<Routes>,
         query: &Query,
@@ -263,8 +269,8 @@ impl Block {
 }
 
 /// An empty response.
-pub(super) fn failed(query: &Query, rcode: Rcode, source: Source) -> Resolved {
-    Resolved { message: query.message.reply(rcode), source }
+pub(super) fn failed(query: &Query, rcode: Rcode, source: Source) -> Resolution {
+    Resolution { message: query.message.reply(rcode), source }
 }
 
 /// The plugins of a block that are counted.

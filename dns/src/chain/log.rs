@@ -15,7 +15,7 @@ fn class_of(response: &Message) -> LogClass {
 }
 
 /// Logs a query if it is selected.
-pub fn log(config: &Log, query: &Query, question: &Question, response: &Message, size: usize, seconds: f64) {
+pub(super) fn log(config: &Log, query: &Query, question: &Question, response: &Message, size: usize, seconds: f64) {
     let is_selected = config.classes.contains(&LogClass::All) || config.classes.contains(&class_of(response));
     if is_selected && config.zones.iter().any(|zone| question.name.is_within(zone)) {
         let line = format_line(&config.format, query, question, response, size, seconds);

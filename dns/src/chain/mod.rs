@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-pub use block::{Block, Resolved};
+pub use block::{Block, Resolution};
 
 use crate::corefile::{Corefile, Kubernetes};
 use crate::directory::Directory;
@@ -20,18 +20,23 @@ use crate::metrics::{Metrics, Transport};
 
 /// A query and where it came from.
 pub struct Query {
+    /// The query.
     pub message: Message,
+    /// The address of the client.
     pub source: SocketAddr,
+    /// The address where it was received.
     pub local: SocketAddr,
+    /// The transport of the query.
     pub transport: Transport,
     /// In bytes.
     pub size: usize,
 }
 
-/// What a program is compiled with.
+/// The inputs of the compilation of a program.
 pub struct Environment<'a> {
     /// The addresses of the server itself.
     pub own: Vec<SocketAddr>,
+    /// The metrics of the server.
     pub metrics: Arc<Metrics>,
     /// The index for a `kubernetes` plugin, and whether pods are needed; None without an API server.
     pub directory: &'a dyn Fn(&Kubernetes, bool) -> Option<Arc<Directory>>,
@@ -43,6 +48,7 @@ pub struct Environment<'a> {
 
 /// A compiled Corefile.
 pub struct Program {
+    /// The configuration.
     pub corefile: Corefile,
     routes: BTreeMap<u16, Arc<Routes>>,
 }
@@ -70,6 +76,7 @@ impl Program {
         self.routes.get(&port)
     }
 
+    /// All server blocks.
     pub fn blocks(&self) -> impl Iterator<Item = &Arc<Block>> {
         self.routes.values().flat_map(|routes| &routes.blocks)
     }

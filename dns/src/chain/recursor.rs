@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Environment;
-use super::block::Resolved;
-use crate::cache::{Cache, Hit, Key};
+use super::block::Resolution;
+use crate::cache::{Cache, CachedResponse, Key};
 use crate::corefile::ServerBlock;
 use crate::forward::{Forwarder, failure_code};
 use crate::message::{Message, Question, Rcode};
@@ -19,7 +19,7 @@ use crate::metrics::{Metrics, Source};
 /// Distinct questions that are forwarded at once; a client gets an error beyond it.
 const MAX_FLIGHTS: usize = 10_000;
 
-pub struct Recursor {
+pub(super) struct Recursor {
     forwarders: Vec<Forwarder>,
     cache: Option<Arc<Cache>>,
     flights: Mutex<HashMap<Key, watch::Receiver<Option<Arc<Message>>>>>,
@@ -29,7 +29,12 @@ pub struct Recursor {
 }
 
 impl Recursor {
-    pub fn new(config: &ServerBlock, environment: &Environment, server: &str, old: Option<&Recursor>) -> Recursor {
+    pub(super) fn new(
+        config: &ServerBlock,
+        environment: &Environment,
+        server: &str,
+        old: Option<&Recursor>,
+    ) -> Recursor {
         let metrics = &environment.metrics;
         let own = &environment.own;
         let forward = |forward: &crate::corefile::Forward| Forwarder::new(forward.clone(), own, metrics.clone());
@@ -45,21 +50,21 @@ impl Recursor {
         }
     }
 
-    pub async fn probe(&self, question: &Question) {
+    pub(super) async fn probe(&self, question: &Question) {
         for forwarder in &self.forwarders {
             forwarder.probe(question).await;
         }
     }
 
     /// The response with the flags of the query.
-    pub async fn resolve(self: &Arc<Recursor>, question: &Question, query: &Message) -> Resolved {
+    pub(super) async fn resolve(self: &Arc<Recursor>, question: &Question, query: &Message) -> Resolution {
         let key = Key::new(question, query);
         let cache = self.cache.as_ref().filter(|cache| cache.covers(&question.name));
         if let Some(hit) = cache.and_then(|cache| cache.get(&key, Instant::now())) {
             return self.resolve_cached(question, query, key, hit).await;
         }
         let message = self.fetch(question, query, key).await;
-        Resolved { message: tailored(&message, query), source: Source::Forward }
+        Resolution { message: adapt_response(&message, query), source: Source::Forward }
     }
 
     async fn resolve_cached(
@@ -67,23 +72,23 @@ impl Recursor {
         question: &Question,
         query: &Message,
         key: Key,
-        hit: Hit,
-    ) -> Resolved {
+        hit: CachedResponse,
+    ) -> Resolution {
         let verifies = self.cache.as_ref().and_then(|cache| cache.config.stale).is_some_and(|stale| stale.verifies);
         if hit.is_stale && verifies {
             let message = self.fetch(question, query, key).await;
             if !matches!(message.header.rcode, Rcode::SERVER_FAILURE | Rcode::REFUSED) {
-                return Resolved { message: tailored(&message, query), source: Source::Forward };
+                return Resolution { message: adapt_response(&message, query), source: Source::Forward };
             }
         } else if hit.is_stale || hit.is_due {
             if hit.is_due {
                 let zones = self.cache.as_ref().map(|cache| cache.config.zones.iter().map(ToString::to_string));
                 let zones = zones.into_iter().flatten().collect::<Vec<_>>().join(",");
-                self.metrics.cache_prefetches.with_label_values(&[&*self.server, &zones, ""]).inc();
+                self.metrics.cache.prefetches.with_label_values(&[&*self.server, &zones, ""]).inc();
             }
             self.join(question, query, key);
         }
-        Resolved { message: tailored(&hit.message, query), source: Source::Cache }
+        Resolution { message: adapt_response(&hit.message, query), source: Source::Cache }
     }
 
     /// The response of the upstreams.
@@ -114,7 +119,7 @@ impl Recursor {
         let (recursor, question, query) = (self.clone(), question.clone(), query.clone());
         tokio::spawn(async move {
             // Removed whatever happens: a flight that never lands would block its question.
-            let _remove = Remove(&recursor, key.clone());
+            let _remove = FlightGuard(&recursor, key.clone());
             let response = recursor.forward(&question, &query).await;
             if let Some(cache) = recursor.cache.as_ref().filter(|cache| cache.covers(&question.name)) {
                 cache.insert(key, &response, Instant::now());
@@ -141,22 +146,22 @@ impl Recursor {
 }
 
 /// Removes a flight that has landed.
-struct Remove<'a>(&'a Recursor, Key);
+struct FlightGuard<'a>(&'a Recursor, Key);
 
-impl Drop for Remove<'_> {
+impl Drop for FlightGuard<'_> {
     fn drop(&mut self) {
         self.0.flights.lock().remove(&self.1);
     }
 }
 
 /// A response of an upstream as one to the client's query.
-fn tailored(response: &Message, query: &Message) -> Message {
+fn adapt_response(response: &Message, query: &Message) -> Message {
     let mut message = response.clone();
     let from = response.header;
     message.header = query.reply(from.rcode).header;
     message.header.authoritative = from.authoritative;
     message.header.recursion_available = from.recursion_available;
-    // Only for clients that asked for it (RFC 6840, 5.8).
+    // Only for clients that request it (RFC 6840, 5.8).
     let wants_dnssec = query.edns.is_some_and(|edns| edns.dnssec_ok) || query.header.authentic_data;
     message.header.authentic_data = from.authentic_data && wants_dnssec;
     message.edns = None;

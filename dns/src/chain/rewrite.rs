@@ -4,15 +4,15 @@ use crate::corefile::{AnswerRewrite, Field, NameMatch, Rewrite};
 use crate::message::{Data, Message, Name, Question, Record};
 
 /// A question after the rules, and those that also change the response.
-pub struct Rewritten<'a> {
+pub(super) struct RewrittenQuestion<'a> {
     pub question: Question,
     /// The rules that matched, with the names before and after each.
     rules: Vec<(&'a Rewrite, Name, Name)>,
 }
 
 /// None if no rule matches.
-pub fn rewrite_question<'a>(rules: &'a [Rewrite], question: &Question) -> Option<Rewritten<'a>> {
-    let mut rewritten = Rewritten { question: question.clone(), rules: Vec::new() };
+pub(super) fn rewrite_question<'a>(rules: &'a [Rewrite], question: &Question) -> Option<RewrittenQuestion<'a>> {
+    let mut rewritten = RewrittenQuestion { question: question.clone(), rules: Vec::new() };
     for rule in rules {
         let before = rewritten.question.name.clone();
         if !apply(&rule.field, &mut rewritten.question) {
@@ -45,7 +45,7 @@ fn apply(field: &Field, question: &mut Question) -> bool {
 }
 
 /// Changes the response by the rules that matched, the last one first.
-pub fn rewrite_response(rewritten: &Rewritten, original: &Question, message: &mut Message) {
+pub(super) fn rewrite_response(rewritten: &RewrittenQuestion, original: &Question, message: &mut Message) {
     for (rule, before, after) in rewritten.rules.iter().rev() {
         match &rule.field {
             Field::Type(..) | Field::Class(..) => {}
@@ -58,7 +58,7 @@ pub fn rewrite_response(rewritten: &Rewritten, original: &Question, message: &mu
                 }
             }
             Field::Name { from, to, answers } => {
-                // The client compares the name with what it asked for.
+                // The client compares the name with its question.
                 let before = if before.matches(&original.name) { &original.name } else { before };
                 for answer in answers {
                     message

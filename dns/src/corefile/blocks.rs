@@ -6,7 +6,7 @@ use super::{CorefileError, Problem, ServerBlock, values};
 use crate::message::Name;
 
 /// Reads a block into server blocks, one for each port.
-pub fn read(block: &Block, default_port: u16, blocks: &mut Vec<ServerBlock>, errors: &mut Vec<CorefileError>) {
+pub(super) fn read(block: &Block, default_port: u16, blocks: &mut Vec<ServerBlock>, errors: &mut Vec<CorefileError>) {
     let zones = zones(&block.keys, default_port, errors);
     let mut server = ServerBlock { zones: zones.iter().map(|(zone, _)| zone.clone()).collect(), ..Default::default() };
     for directive in &block.directives {
@@ -36,8 +36,10 @@ fn zones(keys: &[Line], default_port: u16, errors: &mut Vec<CorefileError>) -> V
         for text in key.name.split(',').filter(|text| !text.is_empty()) {
             match zone(text, default_port) {
                 Ok((names, port)) => zones.extend(names.into_iter().map(|name| (name, port))),
-                Err(why) => errors
-                    .push(CorefileError { line: key.line, problem: Problem::Zone { zone: text.to_string(), why } }),
+                Err(why) => errors.push(CorefileError {
+                    line: key.line,
+                    problem: Problem::Zone { zone: text.to_string(), why: why.to_string() },
+                }),
             }
         }
     }
@@ -47,7 +49,7 @@ fn zones(keys: &[Line], default_port: u16, errors: &mut Vec<CorefileError>) -> V
 fn zone(key: &str, default_port: u16) -> values::Value<(Vec<Name>, u16)> {
     let rest = match key.split_once("://") {
         Some(("dns", rest)) => rest,
-        Some((protocol, _)) => return Err(format!("{protocol}:// is not supported")),
+        Some((protocol, _)) => return Err(format!("{protocol}:// is not supported").into()),
         None => key,
     };
     let (zone, port) = match rest.rsplit_once(':') {

@@ -1,21 +1,25 @@
 //! The plugin `kubernetes`.
 
-use super::plugins::{Context, Read};
+use super::plugins::{Context, ReadResult};
 use super::syntax::Line;
+use super::values::ValueError;
 use super::{Fallthrough, ServerBlock, values};
 use crate::zone::{PodMode, Zone};
 
 /// The names of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Kubernetes {
+    /// The zones of the cluster and their options.
     pub zone: Zone,
+    /// The zones whose unknown names are passed to the next plugin.
     pub fallthrough: Option<Fallthrough>,
     /// Label selectors of Services and EndpointSlices, and of namespaces.
     pub labels: Option<String>,
+    /// The label selector of namespaces.
     pub namespace_labels: Option<String>,
 }
 
-pub fn read(context: &Context, server: &mut ServerBlock) -> Read {
+pub(super) fn read(context: &Context, server: &mut ServerBlock) -> ReadResult {
     let mut kubernetes = Kubernetes::default();
     kubernetes.zone.origins = context.value(values::zones_or(context.arguments(), &server.zones))?;
     if kubernetes.zone.primary().is_none() {
@@ -31,7 +35,7 @@ pub fn read(context: &Context, server: &mut ServerBlock) -> Read {
     Ok(())
 }
 
-fn read_option(context: &Context, line: &Line, kubernetes: &mut Kubernetes) -> Read {
+fn read_option(context: &Context, line: &Line, kubernetes: &mut Kubernetes) -> ReadResult {
     let zone = &mut kubernetes.zone;
     match line.name.as_str() {
         "pods" => {
@@ -79,6 +83,6 @@ fn read_option(context: &Context, line: &Line, kubernetes: &mut Kubernetes) -> R
 
 fn selector(context: &Context, line: &Line) -> Result<String, super::CorefileError> {
     let text = line.arguments.join(" ");
-    let parsed = api::selector::Selector::parse(&text).map_err(|error| error.to_string());
+    let parsed = api::selector::Selector::parse(&text).map_err(|error| ValueError::from(error.to_string()));
     context.option(line, parsed.map(|selector| selector.to_string()))
 }

@@ -6,7 +6,7 @@ use super::{CorefileError, Problem};
 const MAX_SIZE: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
+pub(super) struct Token {
     pub text: String,
     pub line: usize,
     /// A brace in quotes is no brace.
@@ -14,7 +14,7 @@ pub struct Token {
 }
 
 impl Token {
-    pub fn is(&self, brace: &str) -> bool {
+    pub(super) fn is(&self, brace: &str) -> bool {
         !self.is_quoted && self.text == brace
     }
 }
@@ -23,7 +23,7 @@ fn error(line: usize, why: &'static str) -> CorefileError {
     CorefileError { line, problem: Problem::Syntax(why) }
 }
 
-pub fn lex(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Token>, CorefileError> {
+pub(super) fn lex(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Token>, CorefileError> {
     if text.len() > MAX_SIZE {
         return Err(error(1, "the file is larger than 1 MiB"));
     }
@@ -85,7 +85,7 @@ fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> String {
     out + rest
 }
 
-/// Where a variable begins, how it closes, and where its name ends.
+/// The start of a variable, its closing delimiter, and the end of its name.
 fn next_variable(text: &str) -> Option<(usize, &'static str, usize)> {
     let find = |open: &str, close: &'static str| {
         let at = text.find(open)?;

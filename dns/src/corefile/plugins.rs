@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::syntax::{Directive, Line};
-use super::values::{self, Value};
+use super::values::{self, Value, ValueError};
 use super::{
     Autopath, Cache, CacheLimits, CorefileError, Fallthrough, Health, Hosts, Log, LogClass, Prefetch, Problem, Reload,
     ServerBlock, Stale, kubernetes, rewrite, upstreams,
@@ -13,24 +13,24 @@ use super::{
 use crate::message::Name;
 
 /// A plugin, by its name in the Corefile.
-pub struct Plugin {
+pub(super) struct Plugin {
     pub name: &'static str,
     pub is_repeatable: bool,
-    pub read: fn(&Context, &mut ServerBlock) -> Read,
+    pub read: fn(&Context, &mut ServerBlock) -> ReadResult,
 }
 
-pub type Read = Result<(), CorefileError>;
+pub(super) type ReadResult = Result<(), CorefileError>;
 
-const fn once(name: &'static str, read: fn(&Context, &mut ServerBlock) -> Read) -> Plugin {
+const fn once(name: &'static str, read: fn(&Context, &mut ServerBlock) -> ReadResult) -> Plugin {
     Plugin { name, is_repeatable: false, read }
 }
 
-const fn repeatable(name: &'static str, read: fn(&Context, &mut ServerBlock) -> Read) -> Plugin {
+const fn repeatable(name: &'static str, read: fn(&Context, &mut ServerBlock) -> ReadResult) -> Plugin {
     Plugin { name, is_repeatable: true, read }
 }
 
 /// In the order in which a question passes them.
-pub static LIST: &[Plugin] = &[
+pub(super) static LIST: &[Plugin] = &[
     once("reload", read_reload),
     repeatable("bind", read_bind),
     once("ready", read_ready),
@@ -49,61 +49,61 @@ pub static LIST: &[Plugin] = &[
 ];
 
 /// A directive that is read.
-pub struct Context<'a> {
+pub(super) struct Context<'a> {
     pub plugin: &'static str,
     pub directive: &'a Directive,
 }
 
 impl<'a> Context<'a> {
-    pub fn arguments(&self) -> &'a [String] {
+    pub(super) fn arguments(&self) -> &'a [String] {
         &self.directive.head.arguments
     }
 
-    pub fn error(&self, why: impl Into<String>) -> CorefileError {
+    pub(super) fn error(&self, why: impl Into<String>) -> CorefileError {
         let problem = Problem::Plugin { plugin: self.plugin, why: why.into() };
         CorefileError { line: self.directive.head.line, problem }
     }
 
     /// A value of the plugin's arguments.
-    pub fn value<T>(&self, value: Value<T>) -> Result<T, CorefileError> {
-        value.map_err(|why| self.error(why))
+    pub(super) fn value<T>(&self, value: Value<T>) -> Result<T, CorefileError> {
+        value.map_err(|why| self.error(why.to_string()))
     }
 
-    pub fn option_error(&self, line: &Line, why: impl Into<String>) -> CorefileError {
+    pub(super) fn option_error(&self, line: &Line, why: impl Into<String>) -> CorefileError {
         let problem = Problem::Option { plugin: self.plugin, option: line.name.clone(), why: why.into() };
         CorefileError { line: line.line, problem }
     }
 
     /// A value of an option.
-    pub fn option<T>(&self, line: &Line, value: Value<T>) -> Result<T, CorefileError> {
-        value.map_err(|why| self.option_error(line, why))
+    pub(super) fn option<T>(&self, line: &Line, value: Value<T>) -> Result<T, CorefileError> {
+        value.map_err(|why| self.option_error(line, why.to_string()))
     }
 
-    pub fn unknown(&self, line: &Line) -> CorefileError {
+    pub(super) fn unknown(&self, line: &Line) -> CorefileError {
         let problem = Problem::UnknownOption { plugin: self.plugin, option: line.name.clone() };
         CorefileError { line: line.line, problem }
     }
 
-    /// The one argument of an option.
-    pub fn single<'b>(&self, line: &'b Line) -> Result<&'b str, CorefileError> {
+    /// The single argument of an option.
+    pub(super) fn single<'b>(&self, line: &'b Line) -> Result<&'b str, CorefileError> {
         match line.arguments.as_slice() {
             [one] => Ok(one),
             _ => Err(self.option_error(line, "one argument is expected")),
         }
     }
 
-    pub fn no_arguments(&self, line: &Line) -> Read {
+    pub(super) fn no_arguments(&self, line: &Line) -> ReadResult {
         match line.arguments.is_empty() {
             true => Ok(()),
             false => Err(self.option_error(line, "no argument is expected")),
         }
     }
 
-    fn no_lines(&self) -> Read {
+    fn no_lines(&self) -> ReadResult {
         self.directive.lines.first().map_or(Ok(()), |line| Err(self.unknown(line)))
     }
 
-    fn plain(&self) -> Read {
+    fn no_options(&self) -> ReadResult {
         match self.arguments().is_empty() {
             true => self.no_lines(),
             false => Err(self.error("no argument is expected")),
@@ -120,12 +120,12 @@ impl<'a> Context<'a> {
     }
 
     /// `fallthrough [ZONES...]`.
-    pub fn fallthrough(&self, line: &Line) -> Result<Fallthrough, CorefileError> {
+    pub(super) fn fallthrough(&self, line: &Line) -> Result<Fallthrough, CorefileError> {
         self.option(line, values::zones_or(&line.arguments, &[Name::root()])).map(Fallthrough)
     }
 }
 
-fn read_reload(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_reload(context: &Context, server: &mut ServerBlock) -> ReadResult {
     context.no_lines()?;
     let [interval, jitter] = [0, 1].map(|at| context.arguments().get(at));
     let interval = interval.map_or(Ok(Duration::from_secs(30)), |text| values::duration(text));
@@ -141,25 +141,27 @@ fn read_reload(context: &Context, server: &mut ServerBlock) -> Read {
     Ok(())
 }
 
-fn read_bind(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_bind(context: &Context, server: &mut ServerBlock) -> ReadResult {
     context.no_lines()?;
     if context.arguments().is_empty() {
         return Err(context.error("an address is expected"));
     }
     for text in context.arguments() {
-        let address = text.parse().map_err(|_| format!("{text:?} is not an address; interfaces are not supported"));
+        let address = text
+            .parse()
+            .map_err(|_| ValueError::from(format!("{text:?} is not an address; interfaces are not supported")));
         server.bind.push(context.value(address)?);
     }
     Ok(())
 }
 
-fn read_ready(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_ready(context: &Context, server: &mut ServerBlock) -> ReadResult {
     context.no_lines()?;
     server.ready = Some(context.listen(":8181")?);
     Ok(())
 }
 
-fn read_health(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_health(context: &Context, server: &mut ServerBlock) -> ReadResult {
     let mut health = Health { address: context.listen(":8080")?, lameduck: Duration::ZERO };
     for line in &context.directive.lines {
         match line.name.as_str() {
@@ -171,18 +173,18 @@ fn read_health(context: &Context, server: &mut ServerBlock) -> Read {
     Ok(())
 }
 
-fn read_prometheus(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_prometheus(context: &Context, server: &mut ServerBlock) -> ReadResult {
     context.no_lines()?;
     server.prometheus = Some(context.listen("localhost:9153")?);
     Ok(())
 }
 
-fn read_errors(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_errors(context: &Context, server: &mut ServerBlock) -> ReadResult {
     server.errors = true;
-    context.plain()
+    context.no_options()
 }
 
-fn read_loadbalance(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_loadbalance(context: &Context, server: &mut ServerBlock) -> ReadResult {
     context.no_lines()?;
     server.shuffles = true;
     match context.arguments() {
@@ -192,12 +194,12 @@ fn read_loadbalance(context: &Context, server: &mut ServerBlock) -> Read {
     }
 }
 
-fn read_loop(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_loop(context: &Context, server: &mut ServerBlock) -> ReadResult {
     server.detects_loops = true;
-    context.plain()
+    context.no_options()
 }
 
-fn read_autopath(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_autopath(context: &Context, server: &mut ServerBlock) -> ReadResult {
     context.no_lines()?;
     let (zones, path) = match context.arguments().split_last() {
         Some((path, zones)) => (zones, path.as_str()),
@@ -213,7 +215,7 @@ fn read_autopath(context: &Context, server: &mut ServerBlock) -> Read {
 const COMMON_FORMAT: &str = "{remote}:{port} - {>id} \"{type} {class} {name} {proto} {size} {>do} {>bufsize}\" \
                              {rcode} {>rflags} {rsize} {duration}";
 
-fn read_log(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_log(context: &Context, server: &mut ServerBlock) -> ReadResult {
     let arguments = context.arguments();
     let (zones, format) = match arguments.split_last() {
         Some((last, zones)) if last.contains('{') => (zones, last.as_str()),
@@ -244,15 +246,15 @@ fn log_classes(arguments: &[String]) -> Value<Vec<LogClass>> {
         "success" => Ok(LogClass::Success),
         "denial" => Ok(LogClass::Denial),
         "error" => Ok(LogClass::Error),
-        _ => Err(format!("unknown class {text:?}")),
+        _ => Err(format!("unknown class {text:?}").into()),
     };
-    if arguments.is_empty() { Err("a class is expected".to_string()) } else { arguments.iter().map(class).collect() }
+    if arguments.is_empty() { Err("a class is expected".into()) } else { arguments.iter().map(class).collect() }
 }
 
 const CACHE_CAPACITY: usize = 9984;
 const MIN_TTL: Duration = Duration::from_secs(5);
 
-fn read_cache(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_cache(context: &Context, server: &mut ServerBlock) -> ReadResult {
     let first = context.arguments().first().and_then(|text| values::number::<u32>(text).ok());
     let zones = &context.arguments()[usize::from(first.is_some())..];
     let ttl = |default: u64| Duration::from_secs(first.map_or(default, u64::from));
@@ -278,7 +280,7 @@ fn read_cache(context: &Context, server: &mut ServerBlock) -> Read {
     Ok(())
 }
 
-fn read_cache_option(context: &Context, line: &Line, cache: &mut Cache) -> Read {
+fn read_cache_option(context: &Context, line: &Line, cache: &mut Cache) -> ReadResult {
     match line.name.as_str() {
         "success" => cache.success = context.option(line, cache_limits(&line.arguments, cache.success))?,
         "denial" => cache.denial = context.option(line, cache_limits(&line.arguments, cache.denial))?,
@@ -320,7 +322,7 @@ fn cache_limits(arguments: &[String], mut limits: CacheLimits) -> Value<CacheLim
     if let Some(ttl) = rest.get(1) {
         limits.min_ttl = seconds(ttl)?;
     }
-    if rest.len() > 2 { Err("at most three arguments are expected".to_string()) } else { Ok(limits) }
+    if rest.len() > 2 { Err("at most three arguments are expected".into()) } else { Ok(limits) }
 }
 
 /// `AMOUNT [[DURATION] [PERCENTAGE%]]`.
@@ -334,10 +336,10 @@ fn prefetch(arguments: &[String]) -> Value<Prefetch> {
         let number = text.strip_suffix('%').ok_or("the percentage needs a percent sign")?;
         prefetch.percentage = values::number(number)?;
         if !(10..=90).contains(&prefetch.percentage) {
-            return Err("the percentage must be between 10% and 90%".to_string());
+            return Err("the percentage must be between 10% and 90%".into());
         }
     }
-    if rest.len() > 2 { Err("at most three arguments are expected".to_string()) } else { Ok(prefetch) }
+    if rest.len() > 2 { Err("at most three arguments are expected".into()) } else { Ok(prefetch) }
 }
 
 /// `[DURATION] [immediate | verify]`.
@@ -349,12 +351,12 @@ fn stale(arguments: &[String]) -> Value<Stale> {
     stale.verifies = match arguments.get(1).map(String::as_str) {
         None | Some("immediate") => false,
         Some("verify") => true,
-        Some(mode) => return Err(format!("unknown mode {mode:?}")),
+        Some(mode) => return Err(format!("unknown mode {mode:?}").into()),
     };
-    if arguments.len() > 2 { Err("a duration and a mode are expected".to_string()) } else { Ok(stale) }
+    if arguments.len() > 2 { Err("a duration and a mode are expected".into()) } else { Ok(stale) }
 }
 
-fn read_hosts(context: &Context, server: &mut ServerBlock) -> Read {
+fn read_hosts(context: &Context, server: &mut ServerBlock) -> ReadResult {
     let (file, zones) = context.arguments().split_first().map_or(("/etc/hosts", &[][..]), |(f, z)| (f.as_str(), z));
     let mut hosts = Hosts {
         file: PathBuf::from(file),

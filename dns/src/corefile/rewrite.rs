@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use regex_automata::nfa::thompson::pikevm::PikeVM;
 
-use super::plugins::{Context, Read};
+use super::plugins::{Context, ReadResult};
 use super::syntax::Line;
-use super::values::{self, Value};
+use super::values::{self, Value, ValueError};
 use super::{CorefileError, RcodeRewrite, ServerBlock};
 use crate::message::{Name, Rcode, Type, class};
 
@@ -19,37 +19,37 @@ const MAX_PATTERN: usize = 10_000;
 pub struct Rewrite {
     /// Whether no further rule is applied after this one.
     pub is_final: bool,
+    /// The field that the rule changes.
     pub field: Field,
 }
 
+/// The part of a message that a rule changes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Field {
+    /// The type of the question, from and to.
     Type(Type, Type),
+    /// The class of the question, from and to.
     Class(u16, u16),
-    Name {
-        from: NameMatch,
-        to: String,
-        answers: Vec<AnswerRewrite>,
-    },
-    /// The TTLs of the response are brought into a range.
-    Ttl {
-        of: NameMatch,
-        min: u32,
-        max: u32,
-    },
-    Rcode {
-        of: NameMatch,
-        rewrite: RcodeRewrite,
-    },
+    /// The name of the question, and names in the response.
+    Name { from: NameMatch, to: String, answers: Vec<AnswerRewrite> },
+    /// The TTLs of the response are limited to a range.
+    Ttl { of: NameMatch, min: u32, max: u32 },
+    /// The response code.
+    Rcode { of: NameMatch, rewrite: RcodeRewrite },
 }
 
 /// Which names a rule is for. Texts are in lower case.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NameMatch {
+    /// This name.
     Exact(Name),
+    /// Names that begin with a text.
     Prefix(String),
+    /// Names that end with a text.
     Suffix(String),
+    /// Names that contain a text.
     Substring(String),
+    /// Names that match a regular expression.
     Regex(Pattern),
 }
 
@@ -58,7 +58,9 @@ pub enum NameMatch {
 pub enum AnswerRewrite {
     /// The rewritten name becomes the original one.
     Auto,
+    /// Names of records that match are replaced.
     Name(Pattern, String),
+    /// Names in the data of records that match are replaced.
     Value(Pattern, String),
 }
 
@@ -72,9 +74,10 @@ pub struct Pattern {
 impl Pattern {
     pub fn new(text: &str) -> Value<Pattern> {
         if text.len() > MAX_PATTERN {
-            return Err(format!("a pattern has at most {MAX_PATTERN} characters"));
+            return Err(format!("a pattern has at most {MAX_PATTERN} characters").into());
         }
-        let machine = PikeVM::new(text).map_err(|_| format!("{text:?} is not a regular expression"))?;
+        let machine =
+            PikeVM::new(text).map_err(|_| ValueError::from(format!("{text:?} is not a regular expression")))?;
         Ok(Pattern { text: text.to_string(), machine: Arc::new(machine) })
     }
 
@@ -128,7 +131,7 @@ impl NameMatch {
     }
 }
 
-pub fn read(context: &Context, server: &mut ServerBlock) -> Read {
+pub(super) fn read(context: &Context, server: &mut ServerBlock) -> ReadResult {
     let mut words: Vec<String> = context.arguments().to_vec();
     // The block form is the same rule on several lines.
     for line in &context.directive.lines {
@@ -141,7 +144,7 @@ pub fn read(context: &Context, server: &mut ServerBlock) -> Read {
         ["stop", rest @ ..] => (true, rest),
         rest => (true, rest),
     };
-    let field = field(words).map_err(|why| error(context, why))?;
+    let field = field(words).map_err(|why| error(context, why.to_string()))?;
     server.rewrites.push(Rewrite { is_final, field });
     Ok(())
 }
@@ -161,15 +164,15 @@ fn field(words: &[&str]) -> Value<Field> {
         ["name", rest @ ..] => name_field(rest),
         ["ttl", rest @ ..] => ttl_field(rest),
         ["rcode", rest @ ..] => rcode_field(rest),
-        ["type" | "class", ..] => Err("two values are expected".to_string()),
-        ["edns0" | "cname", ..] => Err(format!("the field {} is not supported", words[0])),
-        [field, ..] => Err(format!("unknown field {field:?}")),
-        [] => Err("a field is expected".to_string()),
+        ["type" | "class", ..] => Err("two values are expected".into()),
+        ["edns0" | "cname", ..] => Err(format!("the field {} is not supported", words[0]).into()),
+        [field, ..] => Err(format!("unknown field {field:?}").into()),
+        [] => Err("a field is expected".into()),
     }
 }
 
 fn record_type(text: &str) -> Value<Type> {
-    Type::parse(text).ok_or_else(|| format!("unknown type {text:?}"))
+    Type::parse(text).ok_or_else(|| ValueError::from(format!("unknown type {text:?}")))
 }
 
 fn class_of(text: &str) -> Value<u16> {
@@ -177,7 +180,7 @@ fn class_of(text: &str) -> Value<u16> {
         "IN" => Ok(class::IN),
         "CH" => Ok(class::CH),
         "HS" => Ok(class::HS),
-        _ => Err(format!("unknown class {text:?}")),
+        _ => Err(format!("unknown class {text:?}").into()),
     }
 }
 
@@ -194,7 +197,7 @@ fn name_match(kind: &str, text: &str) -> Value<NameMatch> {
         "suffix" => NameMatch::Suffix(dotted(text)),
         "substring" => NameMatch::Substring(text.to_ascii_lowercase()),
         "regex" => NameMatch::Regex(Pattern::new(text)?),
-        _ => return Err(format!("unknown kind of match {kind:?}")),
+        _ => return Err(format!("unknown kind of match {kind:?}").into()),
     })
 }
 
@@ -202,7 +205,7 @@ fn name_field(words: &[&str]) -> Value<Field> {
     let (kind, from, to, options) = match words {
         [from, to] => ("exact", from, to, &[][..]),
         [kind, from, to, options @ ..] => (*kind, from, to, options),
-        _ => return Err("FROM and TO are expected".to_string()),
+        _ => return Err("FROM and TO are expected".into()),
     };
     let from = name_match(kind, from)?;
     let to = match kind {
@@ -219,7 +222,7 @@ fn name_field(words: &[&str]) -> Value<Field> {
 /// `answer (auto | (name|value FROM TO)) { [answer] ... }`.
 fn answer_rewrites(mut words: &[&str]) -> Value<Vec<AnswerRewrite>> {
     if words.first().is_some_and(|word| *word != "answer") {
-        return Err(format!("unknown option {:?}", words[0]));
+        return Err(format!("unknown option {:?}", words[0]).into());
     }
     let mut rewrites = Vec::new();
     while !words.is_empty() {
@@ -237,7 +240,7 @@ fn answer_rewrites(mut words: &[&str]) -> Value<Vec<AnswerRewrite>> {
                 rewrites.push(AnswerRewrite::Value(Pattern::new(from)?, dotted(to)));
                 rest
             }
-            _ => return Err("auto, or name or value with FROM and TO is expected after answer".to_string()),
+            _ => return Err("auto, or name or value with FROM and TO is expected after answer".into()),
         };
     }
     Ok(rewrites)
@@ -248,14 +251,14 @@ fn ttl_field(words: &[&str]) -> Value<Field> {
     let (of, range) = match words {
         [name, range] => (name_match("exact", name)?, range),
         [kind, name, range] => (name_match(kind, name)?, range),
-        _ => return Err("a name and a TTL are expected".to_string()),
+        _ => return Err("a name and a TTL are expected".into()),
     };
     let bound = |text: &str, open: u32| if text.is_empty() { Ok(open) } else { values::number(text) };
     let (min, max) = match range.split_once('-') {
         Some((min, max)) => (bound(min, 0)?, bound(max, i32::MAX as u32)?),
         None => (values::number(range)?, values::number(range)?),
     };
-    if min > max { Err("the range is empty".to_string()) } else { Ok(Field::Ttl { of, min, max }) }
+    if min > max { Err("the range is empty".into()) } else { Ok(Field::Ttl { of, min, max }) }
 }
 
 /// `[KIND] STRING FROM TO`.
@@ -263,8 +266,9 @@ fn rcode_field(words: &[&str]) -> Value<Field> {
     let (of, from, to) = match words {
         [name, from, to] => (name_match("exact", name)?, from, to),
         [kind, name, from, to] => (name_match(kind, name)?, from, to),
-        _ => return Err("a name and two response codes are expected".to_string()),
+        _ => return Err("a name and two response codes are expected".into()),
     };
-    let rcode = |text: &str| Rcode::parse(text).ok_or_else(|| format!("unknown response code {text:?}"));
+    let rcode =
+        |text: &str| Rcode::parse(text).ok_or_else(|| ValueError::from(format!("unknown response code {text:?}")));
     Ok(Field::Rcode { of, rewrite: RcodeRewrite { from: rcode(from)?, to: rcode(to)? } })
 }

@@ -5,21 +5,21 @@ use super::{CorefileError, Problem};
 
 /// `KEYS { DIRECTIVES }`.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Block {
+pub(super) struct Block {
     pub keys: Vec<Line>,
     pub directives: Vec<Directive>,
 }
 
 /// `NAME ARGUMENTS { LINES }`.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Directive {
+pub(super) struct Directive {
     pub head: Line,
     pub lines: Vec<Line>,
 }
 
 /// The words of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub(super) struct Line {
     pub name: String,
     pub arguments: Vec<String>,
     pub line: usize,
@@ -104,7 +104,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-pub fn parse(tokens: &[Token]) -> Result<Vec<Block>, CorefileError> {
+pub(super) fn parse(tokens: &[Token]) -> Result<Vec<Block>, CorefileError> {
     let mut parser = Parser { tokens };
     let mut blocks = Vec::new();
     while let Some(token) = parser.next() {

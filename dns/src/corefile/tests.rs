@@ -1,7 +1,7 @@
 use super::*;
 use crate::zone::PodMode;
 
-/// What kubeadm writes into the ConfigMap.
+/// The Corefile of kubeadm's ConfigMap.
 const KUBEADM: &str = "
 .:53 {
     errors

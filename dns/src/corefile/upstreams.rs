@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::plugins::{Context, Read};
+use super::plugins::{Context, ReadResult};
 use super::syntax::Line;
-use super::values::{self, Value};
+use super::values::{self, Value, ValueError};
 use super::{DEFAULT_PORT, ServerBlock};
 use crate::message::{Name, Rcode};
 
@@ -16,13 +16,21 @@ const MAX_UPSTREAMS: usize = 15;
 /// Forwarding of the names below a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
+    /// The zone that is forwarded.
     pub from: Name,
+    /// The upstreams.
     pub to: Vec<Upstream>,
+    /// Names below the zone that are not forwarded.
     pub except: Vec<Name>,
+    /// The order in which upstreams are tried.
     pub policy: Policy,
+    /// Whether queries are sent by TCP only.
     pub force_tcp: bool,
+    /// The number of failed health checks after which an upstream is down.
     pub max_fails: u32,
+    /// How upstreams that failed are probed.
     pub health_check: HealthCheck,
+    /// How long a response is waited for.
     pub read_timeout: Duration,
     /// No limit if it is 0.
     pub max_concurrent: usize,
@@ -32,25 +40,35 @@ pub struct Forward {
     pub failover: Vec<Rcode>,
 }
 
+/// A resolver, or a file that names resolvers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Upstream {
+    /// The address of a resolver.
     Address(SocketAddr),
     /// A file such as /etc/resolv.conf, whose name servers are used.
     File(PathBuf),
 }
 
+/// The order in which upstreams are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
+    /// In random order.
     #[default]
     Random,
+    /// In turn.
     RoundRobin,
+    /// In the order of the Corefile.
     Sequential,
 }
 
+/// The queries by which an upstream is probed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
+    /// The time between two probes.
     pub interval: Duration,
+    /// The name that is queried.
     pub domain: Name,
+    /// Whether the probe requests recursion.
     pub recursion_desired: bool,
 }
 
@@ -80,7 +98,7 @@ impl Forward {
     }
 }
 
-pub fn read(context: &Context, server: &mut ServerBlock) -> Read {
+pub(super) fn read(context: &Context, server: &mut ServerBlock) -> ReadResult {
     let [from, to @ ..] = context.arguments() else { return Err(context.error("a zone and an upstream are expected")) };
     let from = context.value(values::zones(from))?.into_iter().next().unwrap_or_else(Name::root);
     let to: Value<Vec<Upstream>> = to.iter().map(|text| upstream(text)).collect();
@@ -101,7 +119,7 @@ fn upstream(text: &str) -> Value<Upstream> {
     if let Some((protocol, rest)) = text.split_once("://") {
         return match protocol {
             "dns" => upstream(rest),
-            _ => Err(format!("{protocol}:// is not supported")),
+            _ => Err(format!("{protocol}:// is not supported").into()),
         };
     }
     if text.starts_with('/') {
@@ -109,10 +127,10 @@ fn upstream(text: &str) -> Value<Upstream> {
     }
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let address = bare.parse().map(|ip| SocketAddr::new(ip, DEFAULT_PORT)).or_else(|_| text.parse());
-    address.map(Upstream::Address).map_err(|_| format!("{text:?} is neither an address nor a file"))
+    address.map(Upstream::Address).map_err(|_| ValueError::from(format!("{text:?} is neither an address nor a file")))
 }
 
-fn read_option(context: &Context, line: &Line, forward: &mut Forward) -> Read {
+fn read_option(context: &Context, line: &Line, forward: &mut Forward) -> ReadResult {
     match line.name.as_str() {
         "except" if line.arguments.is_empty() => return Err(context.option_error(line, "a zone is expected")),
         "except" => forward.except.extend(context.option(line, values::zones_or(&line.arguments, &[]))?),
@@ -148,7 +166,7 @@ fn read_option(context: &Context, line: &Line, forward: &mut Forward) -> Read {
         }
         "failover" => {
             let rcode = |text: &String| match Rcode::parse(text) {
-                Some(Rcode::NO_ERROR) | None => Err(format!("{text:?} cannot be used")),
+                Some(Rcode::NO_ERROR) | None => Err(format!("{text:?} cannot be used").into()),
                 Some(rcode) => Ok(rcode),
             };
             let rcodes: Value<Vec<Rcode>> = line.arguments.iter().map(rcode).collect();
@@ -163,7 +181,7 @@ fn read_option(context: &Context, line: &Line, forward: &mut Forward) -> Read {
 }
 
 /// `DURATION [no_rec] [domain FQDN]`.
-fn read_health_check(context: &Context, line: &Line, check: &mut HealthCheck) -> Read {
+fn read_health_check(context: &Context, line: &Line, check: &mut HealthCheck) -> ReadResult {
     let mut arguments = line.arguments.iter();
     let interval = arguments.next().ok_or_else(|| context.option_error(line, "a duration is expected"))?;
     check.interval = context.option(line, values::duration(interval))?;

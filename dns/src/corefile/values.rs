@@ -6,25 +6,45 @@ use std::time::Duration;
 use crate::message::Name;
 use crate::zone::name_of;
 
-pub type Value<T> = Result<T, String>;
+/// Why a value cannot be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ValueError(String);
+
+impl From<String> for ValueError {
+    fn from(why: String) -> ValueError {
+        ValueError(why)
+    }
+}
+
+impl From<&str> for ValueError {
+    fn from(why: &str) -> ValueError {
+        ValueError(why.to_string())
+    }
+}
+
+/// A value that was read.
+pub(super) type Value<T> = Result<T, ValueError>;
 
 /// Go's durations.
-pub fn duration(text: &str) -> Value<Duration> {
-    let nanos = api::time::parse_duration(text).map_err(|error| error.to_string())?;
-    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| format!("{text} is negative"))
+pub(super) fn duration(text: &str) -> Value<Duration> {
+    let nanos = api::time::parse_duration(text).map_err(|error| ValueError::from(error.to_string()))?;
+    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| ValueError::from(format!("{text} is negative")))
 }
 
-pub fn number<T: std::str::FromStr>(text: &str) -> Value<T> {
-    text.parse().map_err(|_| format!("invalid number {text:?}"))
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Value<T> {
+    text.parse().map_err(|_| ValueError::from(format!("invalid number {text:?}")))
 }
 
-pub fn name(text: &str) -> Value<Name> {
-    Name::parse(text).map(|name| name.to_lower()).map_err(|error| format!("invalid name {text:?}: {error}"))
+pub(super) fn name(text: &str) -> Value<Name> {
+    Name::parse(text)
+        .map(|name| name.to_lower())
+        .map_err(|error| ValueError::from(format!("invalid name {text:?}: {error}")))
 }
 
 /// `:8080`, `localhost:8080` or an address with a port.
-pub fn listen(text: &str, default_port: u16) -> Value<SocketAddr> {
-    let bad = || format!("invalid address {text:?}");
+pub(super) fn listen(text: &str, default_port: u16) -> Value<SocketAddr> {
+    let bad = || ValueError::from(format!("invalid address {text:?}"));
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
     }
@@ -41,19 +61,19 @@ pub fn listen(text: &str, default_port: u16) -> Value<SocketAddr> {
 }
 
 /// A zone: a name, or the reverse zones of a network in CIDR notation.
-pub fn zones(text: &str) -> Value<Vec<Name>> {
+pub(super) fn zones(text: &str) -> Value<Vec<Name>> {
     match text.split_once('/') {
         None => name(text).map(|name| vec![name]),
         Some((address, length)) => {
-            let address = address.parse().map_err(|_| format!("invalid network {text:?}"))?;
+            let address = address.parse().map_err(|_| ValueError::from(format!("invalid network {text:?}")))?;
             let length = number(length)?;
-            reverse_zones(address, length).ok_or_else(|| format!("invalid network {text:?}"))
+            reverse_zones(address, length).ok_or_else(|| ValueError::from(format!("invalid network {text:?}")))
         }
     }
 }
 
 /// All zones of arguments, or those of the server block if there are none.
-pub fn zones_or(arguments: &[String], otherwise: &[Name]) -> Value<Vec<Name>> {
+pub(super) fn zones_or(arguments: &[String], otherwise: &[Name]) -> Value<Vec<Name>> {
     if arguments.is_empty() {
         return Ok(otherwise.to_vec());
     }

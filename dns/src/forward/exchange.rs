@@ -13,22 +13,28 @@ use crate::message::{Edns, Message, Question, ReadError};
 /// The UDP payload that is requested from upstreams; larger answers come by TCP.
 const PAYLOAD: u16 = 1232;
 
+/// Why an upstream has not answered a query.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
+    /// No response arrived in time.
     #[error("no response in time")]
     Timeout,
+    /// The socket failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    /// The response is not a DNS message.
     #[error("invalid response: {0}")]
     Read(#[from] ReadError),
+    /// The response is for another question.
     #[error("the response is for another question")]
     Mismatch,
+    /// The system has no random numbers for the ID.
     #[error("no random number: {0}")]
     Random(getrandom::Error),
 }
 
 /// Sends a question by UDP, and again by TCP if the response is truncated.
-pub async fn exchange(
+pub(super) async fn exchange(
     to: SocketAddr,
     question: &Question,
     client: &Message,
@@ -39,12 +45,12 @@ pub async fn exchange(
     let until = || deadline.min(Instant::now() + wait);
     let query = query(question, client)?;
     if !force_tcp {
-        let response = timeout_at(until(), by_udp(to, &query)).await.map_err(|_| ExchangeError::Timeout)??;
+        let response = timeout_at(until(), exchange_udp(to, &query)).await.map_err(|_| ExchangeError::Timeout)??;
         if !response.header.truncated {
             return Ok(response);
         }
     }
-    timeout_at(until(), by_tcp(to, &query)).await.map_err(|_| ExchangeError::Timeout)?
+    timeout_at(until(), exchange_tcp(to, &query)).await.map_err(|_| ExchangeError::Timeout)?
 }
 
 /// The query as this server sends it: flags and EDNS options are those of the client, as far as they concern upstreams.
@@ -59,7 +65,7 @@ fn query(question: &Question, client: &Message) -> Result<Message, ExchangeError
     Ok(query)
 }
 
-async fn by_udp(to: SocketAddr, query: &Message) -> Result<Message, ExchangeError> {
+async fn exchange_udp(to: SocketAddr, query: &Message) -> Result<Message, ExchangeError> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     // The kernel chooses a random port, and a connected socket receives from the upstream only.
     let socket = UdpSocket::bind((any, 0)).await?;
@@ -68,14 +74,14 @@ async fn by_udp(to: SocketAddr, query: &Message) -> Result<Message, ExchangeErro
     let mut bytes = vec![0; 4096];
     loop {
         let length = socket.recv(&mut bytes).await?;
-        // What does not fit is ignored: it may be forged, and the real response may follow.
+        // A packet that does not match is ignored: it may be forged, and the real response may follow.
         if let Ok(response) = accept(query, &bytes[..length]) {
             return Ok(response);
         }
     }
 }
 
-async fn by_tcp(to: SocketAddr, query: &Message) -> Result<Message, ExchangeError> {
+async fn exchange_tcp(to: SocketAddr, query: &Message) -> Result<Message, ExchangeError> {
     let mut stream = TcpStream::connect(to).await?;
     let bytes = query.write(usize::from(u16::MAX));
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_be_bytes();

@@ -1,4 +1,4 @@
-//! Forwards queries to upstream resolvers: selection, retries and health checks. It keeps no answers.
+//! Forwards queries to upstream resolvers: selection, retries and health checks. It caches no answers.
 
 mod exchange;
 mod resolv_conf;
@@ -25,12 +25,16 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Why a query was not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
+    /// No upstream is configured.
     #[error("there is no upstream")]
     NoUpstream,
+    /// All upstreams failed their health checks.
     #[error("all upstreams are down")]
     Unhealthy,
+    /// Too many queries are forwarded concurrently.
     #[error("more than {0} queries are forwarded at once")]
     Busy(usize),
+    /// The last upstream that was tried failed.
     #[error("{0}: {1}")]
     Upstream(SocketAddr, #[source] ExchangeError),
 }
@@ -87,13 +91,14 @@ impl Forwarder {
         self.config.covers(name)
     }
 
+    /// The addresses of the upstreams.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.upstreams.iter().map(|upstream| upstream.address).collect()
     }
 
     /// The response of the first upstream that answers, without its EDNS options.
     pub async fn forward(&self, question: &Question, query: &Message) -> Result<Message, ForwardError> {
-        let _in_flight = self.enter()?;
+        let _in_flight = self.acquire_slot()?;
         let deadline = Instant::now() + DEADLINE;
         let mut last = Err(ForwardError::NoUpstream);
         for upstream in self.candidates()? {
@@ -104,7 +109,7 @@ impl Forwarder {
                 Ok(response) if self.config.failover.contains(&response.header.rcode) => last = Ok(response),
                 Ok(response) => return Ok(response),
                 Err(error) => {
-                    upstream.failed();
+                    upstream.mark_failed();
                     last = Err(ForwardError::Upstream(upstream.address, error));
                 }
             }
@@ -112,12 +117,12 @@ impl Forwarder {
         last
     }
 
-    fn enter(&self) -> Result<InFlight<'_>, ForwardError> {
+    fn acquire_slot(&self) -> Result<InFlight<'_>, ForwardError> {
         let limit = self.config.max_concurrent;
         let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
         let guard = InFlight(&self.in_flight);
         if limit > 0 && before >= limit {
-            self.metrics.concurrent_rejects.inc();
+            self.metrics.forward.concurrent_rejects.inc();
             return Err(ForwardError::Busy(limit));
         }
         Ok(guard)
@@ -137,7 +142,7 @@ impl Forwarder {
         }
         let (up, down): (Vec<_>, Vec<_>) = all.into_iter().partition(|upstream| upstream.is_up());
         if up.is_empty() && !down.is_empty() {
-            self.metrics.healthcheck_broken.inc();
+            self.metrics.forward.healthcheck_broken.inc();
             if self.config.fails_fast {
                 return Err(ForwardError::Unhealthy);
             }

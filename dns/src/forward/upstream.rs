@@ -17,7 +17,7 @@ const PROBE_WAIT: Duration = Duration::from_secs(1);
 /// The label of the metrics, as in CoreDNS.
 const PROXY_NAME: &str = "forward";
 
-pub struct Upstream {
+pub(super) struct Upstream {
     pub address: SocketAddr,
     read_timeout: Duration,
     max_fails: u32,
@@ -29,7 +29,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    pub fn new(address: SocketAddr, config: &Forward, metrics: Arc<Metrics>) -> Arc<Upstream> {
+    pub(super) fn new(address: SocketAddr, config: &Forward, metrics: Arc<Metrics>) -> Arc<Upstream> {
         Arc::new_cyclic(|itself| Upstream {
             address,
             read_timeout: config.read_timeout,
@@ -42,11 +42,11 @@ impl Upstream {
         })
     }
 
-    pub fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         self.max_fails == 0 || self.fails.load(Ordering::Relaxed) <= self.max_fails
     }
 
-    pub async fn exchange(
+    pub(super) async fn exchange(
         &self,
         question: &Question,
         query: &Message,
@@ -56,19 +56,19 @@ impl Upstream {
         let start = Instant::now();
         let response = exchange(self.address, question, query, force_tcp, self.read_timeout, deadline).await?;
         let labels = [PROXY_NAME, &self.address.to_string(), &response.header.rcode.to_string()];
-        self.metrics.proxy_durations.with_label_values(&labels).observe(start.elapsed().as_secs_f64());
+        self.metrics.forward.proxy_durations.with_label_values(&labels).observe(start.elapsed().as_secs_f64());
         Ok(response)
     }
 
-    /// A query failed: it is probed until it answers.
-    pub fn failed(&self) {
+    /// Records a failed query: the upstream is probed until it answers.
+    pub(super) fn mark_failed(&self) {
         if self.max_fails == 0 || self.is_probed.swap(true, Ordering::Relaxed) {
             return;
         }
         tokio::spawn(probe(self.itself.clone()));
     }
 
-    async fn answers(&self) -> bool {
+    async fn responds(&self) -> bool {
         let question = Question::new(self.check.domain.clone(), Type::NS);
         let mut query = Message::query(0, question.clone());
         query.header.recursion_desired = self.check.recursion_desired;
@@ -81,13 +81,18 @@ impl Upstream {
 async fn probe(upstream: Weak<Upstream>) {
     loop {
         let Some(upstream) = upstream.upgrade() else { return };
-        if upstream.answers().await {
+        if upstream.responds().await {
             upstream.fails.store(0, Ordering::Relaxed);
             upstream.is_probed.store(false, Ordering::Relaxed);
             return;
         }
         upstream.fails.fetch_add(1, Ordering::Relaxed);
-        upstream.metrics.healthcheck_failures.with_label_values(&[PROXY_NAME, &upstream.address.to_string()]).inc();
+        upstream
+            .metrics
+            .forward
+            .healthcheck_failures
+            .with_label_values(&[PROXY_NAME, &upstream.address.to_string()])
+            .inc();
         let interval = upstream.check.interval;
         drop(upstream);
         tokio::time::sleep(interval).await;

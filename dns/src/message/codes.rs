@@ -9,7 +9,10 @@ pub struct Type(pub u16);
 macro_rules! types {
     ($($name:ident = $number:literal),* $(,)?) => {
         impl Type {
-            $(pub const $name: Type = Type($number);)*
+            $(
+                /// The type of this name in IANA's registry.
+                pub const $name: Type = Type($number);
+            )*
         }
 
         const TYPES: &[(&str, u16)] = &[$((stringify!($name), $number)),*];
@@ -67,12 +70,19 @@ const RCODES: &[(&str, u16)] = &[
 ];
 
 impl Rcode {
+    /// The query succeeded.
     pub const NO_ERROR: Rcode = Rcode(0);
+    /// The query could not be read.
     pub const FORMAT_ERROR: Rcode = Rcode(1);
+    /// The server failed.
     pub const SERVER_FAILURE: Rcode = Rcode(2);
+    /// The name does not exist.
     pub const NAME_ERROR: Rcode = Rcode(3);
+    /// The operation is not supported.
     pub const NOT_IMPLEMENTED: Rcode = Rcode(4);
+    /// The server does not answer this query.
     pub const REFUSED: Rcode = Rcode(5);
+    /// The version of EDNS is not supported.
     pub const BAD_VERSION: Rcode = Rcode(16);
 
     /// By its name, such as `NXDOMAIN`.
@@ -93,9 +103,13 @@ impl fmt::Display for Rcode {
 
 /// Classes.
 pub mod class {
+    /// The internet.
     pub const IN: u16 = 1;
+    /// Chaosnet, used for queries about servers.
     pub const CH: u16 = 3;
+    /// Hesiod.
     pub const HS: u16 = 4;
+    /// Any class.
     pub const ANY: u16 = 255;
 
     /// The name of a class, or its number as `CLASS42`.
@@ -112,6 +126,7 @@ pub mod class {
 
 /// Operations.
 pub mod opcode {
+    /// A standard query.
     pub const QUERY: u8 = 0;
 }
 

@@ -4,19 +4,23 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The longest name on the wire, with all lengths and the root (RFC 1035, 3.1).
-pub const MAX_NAME: usize = 255;
+pub(super) const MAX_NAME: usize = 255;
 /// The longest label.
-pub const MAX_LABEL: usize = 63;
+pub(super) const MAX_LABEL: usize = 63;
 
 /// Why a text is not a domain name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
+    /// A label is empty.
     #[error("a label is empty")]
     EmptyLabel,
+    /// A label is longer than 63 bytes.
     #[error("a label is longer than 63 bytes")]
     LongLabel,
+    /// The name is longer than 255 bytes.
     #[error("the name is longer than 255 bytes")]
     LongName,
+    /// An escape sequence is invalid.
     #[error("an escape sequence is invalid")]
     Escape,
 }
@@ -83,6 +87,7 @@ impl Name {
         }
     }
 
+    /// Whether this is the root.
     pub fn is_root(&self) -> bool {
         self.0.len() == 1
     }
@@ -92,6 +97,7 @@ impl Name {
         self.0.eq_ignore_ascii_case(&other.0)
     }
 
+    /// The labels from left to right, without the root.
     pub fn labels(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.0[..];
         std::iter::from_fn(move || {
@@ -102,6 +108,7 @@ impl Name {
         })
     }
 
+    /// The number of labels.
     pub fn label_count(&self) -> usize {
         self.labels().count()
     }

@@ -8,16 +8,22 @@ use super::{Data, Edns, Header, Message, Name, Question, Rcode, Record, Soa, Srv
 /// Why bytes are not a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
+    /// The message ends early.
     #[error("the message ends early")]
     Short,
+    /// A name is invalid.
     #[error("a name is invalid")]
     Name,
-    #[error("the data of a record has another length than it says")]
+    /// The length of a record does not match its data.
+    #[error("the length of a record does not match its data")]
     Data,
+    /// There is more than one question.
     #[error("there is more than one question")]
     Questions,
+    /// There is more than one OPT record, or it is not at the root.
     #[error("there is more than one OPT record, or it is not at the root")]
     Opt,
+    /// Bytes follow the message.
     #[error("bytes follow the message")]
     Trailing,
 }
@@ -29,7 +35,7 @@ pub fn read_id(bytes: &[u8]) -> Option<u16> {
     bytes.get(..HEADER)?.first_chunk::<2>().map(|id| u16::from_be_bytes(*id))
 }
 
-/// Whether the header says that this is a response.
+/// Whether the header is that of a response.
 pub fn is_response(bytes: &[u8]) -> bool {
     bytes.get(2).is_some_and(|flags| flags & 0x80 != 0)
 }

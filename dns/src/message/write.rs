@@ -12,7 +12,7 @@ const MAX_POINTER: usize = 0x3fff;
 
 struct Writer {
     bytes: Vec<u8>,
-    /// Where labels of earlier names begin.
+    /// The positions of labels of earlier names.
     positions: Vec<u16>,
 }
 

@@ -12,7 +12,7 @@ const KEY: &str = "Corefile";
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-pub struct ConfigMap {
+pub(super) struct ConfigMap {
     pub client: Client,
     pub namespace: String,
     pub name: String,
@@ -28,14 +28,14 @@ impl ConfigMap {
     }
 
     /// The text, and the version to watch from; None without the ConfigMap.
-    pub async fn read(&self) -> Result<(Option<String>, String)> {
+    pub(super) async fn read(&self) -> Result<(Option<String>, String)> {
         let list = self.client.list(CONFIG_MAPS, &self.namespace, &self.query()).await?;
         let text = list.list("items").first().and_then(text_of);
         Ok((text, list.str("metadata.resourceVersion").to_string()))
     }
 
     /// Sends each text until it is dropped; None when the ConfigMap is deleted.
-    pub async fn follow(self, texts: watch::Sender<Option<String>>) {
+    pub(super) async fn follow(self, texts: watch::Sender<Option<String>>) {
         let random = Random::seeded(Random::fresh_seed());
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
@@ -58,7 +58,7 @@ impl ConfigMap {
             let mut watch = self.client.watch_namespace(CONFIG_MAPS, &self.namespace, &query).await?;
             let mut has_event = false;
             while let Some(event) = watch.next().await {
-                version = take(event?, texts)?;
+                version = apply_event(event?, texts)?;
                 has_event = true;
             }
             if !has_event {
@@ -76,7 +76,7 @@ fn send(texts: &watch::Sender<Option<String>>, text: Option<String>) {
     });
 }
 
-fn take(event: Event, texts: &watch::Sender<Option<String>>) -> Result<String> {
+fn apply_event(event: Event, texts: &watch::Sender<Option<String>>) -> Result<String> {
     let read = |bytes: &[u8]| json::decode(bytes).map_err(|error| Error::Answer(error.to_string()));
     let (object, text) = match event {
         Event::Bookmark(version) => return Ok(version),

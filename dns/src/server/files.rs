@@ -9,7 +9,7 @@ use crate::corefile::{Corefile, Upstream};
 use crate::message::Name;
 
 /// The files that a Corefile names.
-pub fn named(corefile: &Corefile) -> BTreeSet<PathBuf> {
+pub(super) fn named(corefile: &Corefile) -> BTreeSet<PathBuf> {
     let mut paths = BTreeSet::new();
     for block in &corefile.blocks {
         paths.extend(block.hosts.iter().map(|hosts| hosts.file.clone()));
@@ -23,9 +23,9 @@ pub fn named(corefile: &Corefile) -> BTreeSet<PathBuf> {
 }
 
 /// The contents of files; None of those that cannot be read.
-pub type Snapshot = BTreeMap<PathBuf, Option<Vec<u8>>>;
+pub(super) type Snapshot = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
-pub fn contents(paths: BTreeSet<PathBuf>) -> Snapshot {
+pub(super) fn contents(paths: BTreeSet<PathBuf>) -> Snapshot {
     let content = |path: PathBuf| {
         let bytes = std::fs::read(&path).ok();
         (path, bytes)
@@ -33,12 +33,12 @@ pub fn contents(paths: BTreeSet<PathBuf>) -> Snapshot {
     paths.into_iter().map(content).collect()
 }
 
-pub fn read(path: &Path) -> String {
+pub(super) fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
 /// Waits until something changes near the files; forever without any.
-pub async fn changed(files: Option<&Files>) {
+pub(super) async fn changed(files: Option<&Files>) {
     match files {
         Some(files) => files.changed().await,
         None => std::future::pending().await,
@@ -46,7 +46,7 @@ pub async fn changed(files: Option<&Files>) {
 }
 
 /// Watches those whose directories exist.
-pub fn watch(paths: &BTreeSet<PathBuf>) -> Option<Files> {
+pub(super) fn watch(paths: &BTreeSet<PathBuf>) -> Option<Files> {
     let exists = |path: &&PathBuf| path.parent().is_some_and(Path::is_dir);
     let paths: Vec<PathBuf> = paths.iter().filter(exists).cloned().collect();
     if paths.is_empty() {
@@ -57,7 +57,7 @@ pub fn watch(paths: &BTreeSet<PathBuf>) -> Option<Files> {
 }
 
 /// The search domains of a resolv.conf: those of the last `search` or `domain` line.
-pub fn search_domains(text: &str) -> Vec<Name> {
+pub(super) fn search_domains(text: &str) -> Vec<Name> {
     let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let last = lines.rfind(|words| matches!(words.first(), Some(&"search" | &"domain"))).unwrap_or_default();
     let names = last.iter().skip(1).filter_map(|word| Name::parse(word).ok());

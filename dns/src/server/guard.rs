@@ -26,7 +26,7 @@ const DROP: SockFilter = SockFilter::new(RETURN, 0, 0, 0);
 const ACCEPT: SockFilter = SockFilter::new(RETURN, 0, 0, u32::MAX);
 
 #[derive(Default)]
-pub struct FloodGuard(Mutex<State>);
+pub(super) struct FloodGuard(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -36,7 +36,7 @@ struct State {
 
 impl FloodGuard {
     /// Guards a socket until it is closed.
-    pub fn add(&self, socket: &Arc<UdpSocket>) {
+    pub(super) fn add(&self, socket: &Arc<UdpSocket>) {
         let mut state = self.0.lock();
         state.sockets.retain(|socket| socket.strong_count() > 0);
         state.sockets.push(Arc::downgrade(socket));
@@ -44,7 +44,7 @@ impl FloodGuard {
     }
 
     /// Blocks a source for a moment.
-    pub fn block(self: &Arc<FloodGuard>, address: IpAddr) {
+    pub(super) fn block(self: &Arc<FloodGuard>, address: IpAddr) {
         let address = address.to_canonical();
         let mut state = self.0.lock();
         if state.blocked.len() >= MAX_BLOCKED || state.blocked.contains(&address) {

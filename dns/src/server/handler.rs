@@ -6,17 +6,17 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Shared;
-use crate::chain::{Query, Resolved};
+use crate::chain::{Query, Resolution};
 use crate::message::{Edns, Message, Rcode, class, is_response, opcode, read_id};
 use crate::metrics::{Source, Transport};
 
-/// The smallest and the largest UDP payload that a client can ask for, and what this server receives.
+/// The smallest and the largest UDP payload that a client can request, and what this server receives.
 const MIN_PAYLOAD: u16 = 512;
 const MAX_PAYLOAD: u16 = 4096;
 const OWN_PAYLOAD: u16 = 1232;
 
 /// Bytes that were received.
-pub struct Packet<'a> {
+pub(super) struct Packet<'a> {
     pub bytes: &'a [u8],
     pub source: SocketAddr,
     pub local: SocketAddr,
@@ -25,9 +25,9 @@ pub struct Packet<'a> {
     pub port: u16,
 }
 
-/// What to do with a packet.
-pub enum Parsed {
-    /// It is no query.
+/// The action for a packet.
+pub(super) enum PacketAction {
+    /// The packet is no query.
     Ignored,
     /// The response is known without any plugin.
     Done(Vec<u8>),
@@ -35,12 +35,12 @@ pub enum Parsed {
 }
 
 /// Reads a packet and checks it.
-pub fn parse(packet: &Packet) -> Parsed {
-    let Some(id) = read_id(packet.bytes).filter(|_| !is_response(packet.bytes)) else { return Parsed::Ignored };
+pub(super) fn parse(packet: &Packet) -> PacketAction {
+    let Some(id) = read_id(packet.bytes).filter(|_| !is_response(packet.bytes)) else { return PacketAction::Ignored };
     let Ok(message) = Message::read(packet.bytes) else {
         let mut header = Message::default();
         header.header.id = id;
-        return Parsed::Done(header.reply(Rcode::FORMAT_ERROR).write(usize::from(MIN_PAYLOAD)));
+        return PacketAction::Done(header.reply(Rcode::FORMAT_ERROR).write(usize::from(MIN_PAYLOAD)));
     };
     let refused = match &message.question {
         _ if message.header.opcode != opcode::QUERY => Some(Rcode::NOT_IMPLEMENTED),
@@ -54,13 +54,13 @@ pub fn parse(packet: &Packet) -> Parsed {
     let (local, transport, size) = (packet.local, packet.transport, packet.bytes.len());
     let query = Query { message, source, local, transport, size };
     match refused {
-        Some(rcode) => Parsed::Done(write(&query, &mut query.message.reply(rcode))),
-        None => Parsed::Query(query),
+        Some(rcode) => PacketAction::Done(write(&query, &mut query.message.reply(rcode))),
+        None => PacketAction::Query(query),
     }
 }
 
 /// The bytes of the response to a query.
-pub async fn respond(shared: Arc<Shared>, query: Query, port: u16) -> Vec<u8> {
+pub(super) async fn respond(shared: Arc<Shared>, query: Query, port: u16) -> Vec<u8> {
     let start = Instant::now();
     let program = shared.program.load_full();
     let question = query.message.question.as_ref();
@@ -77,7 +77,7 @@ pub async fn respond(shared: Arc<Shared>, query: Query, port: u16) -> Vec<u8> {
         Err(panic) => {
             shared.metrics.panics.inc();
             tracing::error!(name = %question.name, %panic, "query failed");
-            Resolved { message: query.message.reply(Rcode::SERVER_FAILURE), source: Source::Server }
+            Resolution { message: query.message.reply(Rcode::SERVER_FAILURE), source: Source::Server }
         }
     };
     let bytes = write(&query, &mut resolved.message);

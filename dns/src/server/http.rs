@@ -11,33 +11,34 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use stdx::sources::{SourceLimits, Sources};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::Shared;
 
 /// Probes and scrapers are few.
-const MAX_CONNECTIONS: usize = 100;
+const CONNECTIONS: SourceLimits = SourceLimits { total: 100, per_source: 25 };
 /// A request has to arrive within this.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves a listener until it is closed.
-pub async fn serve(listener: TcpListener, shared: Arc<Shared>, mut closed: watch::Receiver<bool>) {
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut closed: watch::Receiver<bool>) {
+    let sources = Sources::new(CONNECTIONS);
     loop {
         let accepted = tokio::select! {
             biased;
             _ = closed.wait_for(|closed| *closed) => return,
             accepted = listener.accept() => accepted,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, address)) = accepted else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let Ok(permit) = connections.clone().try_acquire_owned() else { continue };
+        let Some(seat) = sources.admit(address.ip()) else { continue };
         let (shared, mut closed) = (shared.clone(), closed.clone());
         tokio::spawn(async move {
-            let _permit = permit;
+            let _seat = seat;
             let service = service_fn(async |request| Ok::<_, Infallible>(respond(&shared, &request)));
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);

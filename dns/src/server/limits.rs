@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::metrics::{Metrics, Transport};
 
 const SHARDS: usize = 16;
-/// The sources of a shard; above it, those that are idle are forgotten.
+/// The sources of a shard; above it, idle sources are removed.
 const MAX_SOURCES: usize = 1024;
 /// A source that sent nothing for so long has a full bucket anyway.
 const IDLE: Duration = Duration::from_secs(10);
@@ -23,15 +23,18 @@ const IDLE: Duration = Duration::from_secs(10);
 pub struct Limits {
     /// Queries in a second, and at once.
     pub per_second: f64,
+    /// Queries at once.
     pub burst: f64,
     /// Queries in a second, and at once, that may be refused: a source with more is a flood, and is not received for a
     /// moment. It has to be blocked before its packets fill the receive queue.
     pub refused_per_second: f64,
+    /// Refused queries at once.
     pub refused_burst: f64,
     /// Queries that wait for an upstream.
     pub in_flight: u32,
     /// Connections of a source, and of all.
     pub connections_per_source: u32,
+    /// Connections of all sources.
     pub connections: u32,
     /// Whether loopback addresses, which no pod has, are not limited in their rate.
     pub exempts_loopback: bool,
@@ -52,9 +55,9 @@ impl Default for Limits {
     }
 }
 
-/// What becomes of a packet.
+/// The verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     Allowed,
     Denied,
     /// Denied, and its source should be blocked.
@@ -71,7 +74,7 @@ struct Source {
 type Shard = HashMap<IpAddr, Source>;
 
 /// The sources that sent something recently.
-pub struct Sources {
+pub(super) struct Sources {
     limits: Limits,
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
@@ -80,13 +83,13 @@ pub struct Sources {
 }
 
 impl Sources {
-    pub fn new(limits: Limits, metrics: Arc<Metrics>) -> Sources {
+    pub(super) fn new(limits: Limits, metrics: Arc<Metrics>) -> Sources {
         let shards = std::array::from_fn(|_| Mutex::default());
         Sources { limits, shards, hasher: RandomState::new(), connections: Mutex::new(0), metrics }
     }
 
     /// Whether a query is answered.
-    pub fn judge(&self, address: IpAddr, transport: Transport, now: Instant) -> Verdict {
+    pub(super) fn check_packet(&self, address: IpAddr, transport: Transport, now: Instant) -> Verdict {
         if self.limits.exempts_loopback && address.to_canonical().is_loopback() {
             return Verdict::Allowed;
         }
@@ -102,12 +105,12 @@ impl Sources {
         verdict
     }
 
-    pub fn allows(&self, address: IpAddr, transport: Transport, now: Instant) -> bool {
-        self.judge(address, transport, now) == Verdict::Allowed
+    pub(super) fn allows(&self, address: IpAddr, transport: Transport, now: Instant) -> bool {
+        self.check_packet(address, transport, now) == Verdict::Allowed
     }
 
     /// Counts a query that waits; false if there are too many.
-    pub fn hold_query(&self, address: IpAddr, now: Instant) -> bool {
+    pub(super) fn acquire_query(&self, address: IpAddr, now: Instant) -> bool {
         let limit = self.limits.in_flight;
         let hold = |source: &mut Source| {
             let is_allowed = source.in_flight < limit;
@@ -117,14 +120,14 @@ impl Sources {
         self.with(address, now, hold).unwrap_or(false)
     }
 
-    pub fn release_query(&self, address: IpAddr) {
+    pub(super) fn release_query(&self, address: IpAddr) {
         if let Some(source) = self.shard(address).lock().get_mut(&address) {
             source.in_flight = source.in_flight.saturating_sub(1);
         }
     }
 
     /// Counts a connection; false if there are too many.
-    pub fn hold_connection(&self, address: IpAddr, now: Instant) -> bool {
+    pub(super) fn acquire_connection(&self, address: IpAddr, now: Instant) -> bool {
         let mut all = self.connections.lock();
         let hold = |source: &mut Source| {
             let is_allowed = source.connections < self.limits.connections_per_source;
@@ -136,7 +139,7 @@ impl Sources {
         is_allowed
     }
 
-    pub fn release_connection(&self, address: IpAddr) {
+    pub(super) fn release_connection(&self, address: IpAddr) {
         let mut all = self.connections.lock();
         *all = all.saturating_sub(1);
         if let Some(source) = self.shard(address).lock().get_mut(&address) {
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_limited_and_others_are_not() {
+    fn limits_only_the_source_of_a_flood() {
         let sources = sources(Limits { per_second: 10.0, burst: 5.0, ..Limits::default() });
         let now = Instant::now();
         let allowed = |address: IpAddr, at: Instant| sources.allows(address, Transport::Udp, at);
@@ -200,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_told_from_many_queries() {
+    fn distinguishes_a_flood_from_many_queries() {
         let limits = Limits { refused_per_second: 100.0, refused_burst: 30.0, per_second: 10.0, ..Limits::default() };
         let sources = sources(Limits { burst: 20.0, ..limits });
         let now = Instant::now();
-        let verdicts: Vec<Verdict> = (0..60).map(|_| sources.judge(address(1), Transport::Udp, now)).collect();
+        let verdicts: Vec<Verdict> = (0..60).map(|_| sources.check_packet(address(1), Transport::Udp, now)).collect();
         assert!(verdicts[..20].iter().all(|verdict| *verdict == Verdict::Allowed));
         assert!(verdicts[20..50].iter().all(|verdict| *verdict == Verdict::Denied));
         assert!(verdicts[50..].iter().all(|verdict| *verdict == Verdict::Flood));
@@ -215,18 +218,18 @@ mod tests {
         let limits = Limits { in_flight: 2, connections_per_source: 2, connections: 3, ..Limits::default() };
         let sources = sources(limits);
         let now = Instant::now();
-        let queries = |address: IpAddr| (0..5).filter(|_| sources.hold_query(address, now)).count();
+        let queries = |address: IpAddr| (0..5).filter(|_| sources.acquire_query(address, now)).count();
         assert_eq!((queries(address(1)), queries(address(2))), (2, 2));
         sources.release_query(address(1));
         assert_eq!(queries(address(1)), 1);
-        let connections = |address: IpAddr| (0..5).filter(|_| sources.hold_connection(address, now)).count();
+        let connections = |address: IpAddr| (0..5).filter(|_| sources.acquire_connection(address, now)).count();
         assert_eq!((connections(address(1)), connections(address(2))), (2, 1));
         sources.release_connection(address(1));
         assert_eq!(connections(address(2)), 1);
     }
 
     #[test]
-    fn idle_sources_are_forgotten() {
+    fn removes_idle_sources() {
         let sources = sources(Limits::default());
         let now = Instant::now();
         let from = |number: u32, at: Instant| {

@@ -21,9 +21,9 @@ const MAX_SOCKETS: usize = 4;
 /// Tries to find a port that is free for UDP and TCP.
 const PORT_TRIES: usize = 20;
 
-/// What is listened for at an address.
+/// The purpose of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Purpose {
+pub(super) enum Purpose {
     /// Queries for the server blocks of a port.
     Queries(u16),
     Http,
@@ -31,17 +31,17 @@ pub enum Purpose {
 
 /// Sockets at an address.
 struct Listener {
-    /// Where it is open, after the port was chosen.
+    /// The address of the socket, after the port was chosen.
     address: SocketAddr,
     close: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-pub struct Listeners(Mutex<BTreeMap<(SocketAddr, Purpose), Listener>>);
+pub(super) struct Listeners(Mutex<BTreeMap<(SocketAddr, Purpose), Listener>>);
 
 /// The addresses of a configuration.
-pub fn desired(corefile: &Corefile, config: &Config) -> BTreeSet<(SocketAddr, Purpose)> {
+pub(super) fn desired(corefile: &Corefile, config: &Config) -> BTreeSet<(SocketAddr, Purpose)> {
     let mut desired = BTreeSet::new();
     for block in &corefile.blocks {
         let purpose = Purpose::Queries(block.port);
@@ -72,7 +72,11 @@ pub fn desired(corefile: &Corefile, config: &Config) -> BTreeSet<(SocketAddr, Pu
 
 impl Listeners {
     /// Opens what is missing. Nothing changes if one cannot be opened.
-    pub fn open(&self, shared: &Arc<Shared>, desired: &BTreeSet<(SocketAddr, Purpose)>) -> Result<(), StartError> {
+    pub(super) fn open(
+        &self,
+        shared: &Arc<Shared>,
+        desired: &BTreeSet<(SocketAddr, Purpose)>,
+    ) -> Result<(), StartError> {
         let missing: Vec<_> = desired.iter().filter(|key| !self.0.lock().contains_key(key)).collect();
         let mut opened = Vec::new();
         for (address, purpose) in missing {
@@ -90,7 +94,7 @@ impl Listeners {
     }
 
     /// Closes what is not needed any more.
-    pub fn retain(&self, desired: &BTreeSet<(SocketAddr, Purpose)>) {
+    pub(super) fn retain(&self, desired: &BTreeSet<(SocketAddr, Purpose)>) {
         self.0.lock().retain(|key, listener| {
             let is_kept = desired.contains(key);
             if !is_kept {
@@ -106,16 +110,16 @@ impl Listeners {
         selected.map(|(_, listener)| listener.address).collect()
     }
 
-    pub fn addresses(&self) -> Vec<SocketAddr> {
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.of(false)
     }
 
-    pub fn http_addresses(&self) -> Vec<SocketAddr> {
+    pub(super) fn http_addresses(&self) -> Vec<SocketAddr> {
         self.of(true)
     }
 
     /// Closes all, and waits until they are.
-    pub async fn close(&self) {
+    pub(super) async fn close(&self) {
         let all = std::mem::take(&mut *self.0.lock());
         for listener in all.values() {
             listener.close.send_replace(true);
@@ -125,7 +129,7 @@ impl Listeners {
         }
     }
 
-    pub fn abort(&self) {
+    pub(super) fn abort(&self) {
         std::mem::take(&mut *self.0.lock()).values().for_each(Listener::abort);
     }
 }
@@ -202,7 +206,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 fn bind_udp(address: SocketAddr) -> io::Result<Vec<UdpSocket>> {
-    let count = std::thread::available_parallelism().map_or(1, |count| count.get().min(MAX_SOCKETS));
+    let count = tokio::runtime::Handle::current().metrics().num_workers().clamp(1, MAX_SOCKETS);
     let bind = |_| {
         let socket = new_socket(address, Type::DGRAM, Protocol::UDP)?;
         socket.set_reuse_port(true)?;

@@ -32,18 +32,18 @@ pub use limits::Limits;
 use limits::Sources;
 use listeners::Listeners;
 
-/// Where the Corefile is.
+/// The source of the Corefile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CorefileSource {
-    /// It does not change.
+    /// A constant text.
     Text(String),
-    /// It is read again when it changes.
+    /// A file, which is reloaded when it changes.
     File(PathBuf),
     /// The key `Corefile` of a ConfigMap, which is watched; the text is used while there is none.
     ConfigMap { namespace: String, name: String, otherwise: String },
 }
 
-/// Where queries are received.
+/// The addresses for queries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// On the ports of the server blocks, at their `bind` addresses or at all addresses.
@@ -52,30 +52,35 @@ pub enum Listen {
     At(Vec<SocketAddr>),
 }
 
-/// Where health, readiness and metrics are served by HTTP.
+/// The addresses of health, readiness and metrics over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpEndpoints {
     /// At the addresses of the plugins `health`, `ready` and `prometheus`.
     Corefile,
     /// At the ports of these plugins, but at this address.
     At(IpAddr),
-    /// Nowhere: the process shows them by [`Running`].
+    /// Nowhere: the process shows them by [`DnsHandle`].
     Disabled,
 }
 
 /// The configuration of a server.
 #[derive(Clone)]
 pub struct Config {
+    /// The source of the Corefile.
     pub corefile: CorefileSource,
     /// The port of zones that name none: 53, unless the user chose another one.
     pub default_port: u16,
+    /// The addresses for queries.
     pub listen: Listen,
+    /// The addresses of health, readiness and metrics.
     pub http: HttpEndpoints,
     /// The node whose pods use this server; only these are watched for `autopath`. None: the pods of all nodes.
     pub node_name: Option<String>,
     /// The resolv.conf of the node, whose search domains follow those of the cluster in the pods.
     pub resolv_conf: PathBuf,
+    /// The limits of each client.
     pub limits: Limits,
+    /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -89,25 +94,29 @@ pub struct Cluster {
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// The Corefile is invalid.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Corefile(Vec<CorefileError>),
+    /// A file could not be read.
     #[error("failed to read {path}")]
     Read {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
+    /// An address could not be bound.
     #[error("failed to listen on {address}")]
     Listen {
         address: SocketAddr,
         #[source]
         source: std::io::Error,
     },
+    /// The Corefile is in a ConfigMap, but there is no API server.
     #[error("the Corefile is in a ConfigMap, which needs an API server")]
     NoCluster,
 }
 
-/// What all parts of a server share.
+/// State that all parts of a server share.
 pub(crate) struct Shared {
     config: Config,
     cluster: Option<Cluster>,
@@ -126,7 +135,7 @@ pub(crate) struct Shared {
 }
 
 /// A running server. It stops when it is dropped.
-pub struct Running {
+pub struct DnsHandle {
     shared: Arc<Shared>,
     follow: JoinHandle<()>,
 }
@@ -136,7 +145,7 @@ pub struct Server;
 
 impl Server {
     /// Starts a server; it answers as soon as this returns. Names of the cluster fail until they are known.
-    pub async fn start(config: Config, cluster: Option<Cluster>) -> Result<Running, StartError> {
+    pub async fn start(config: Config, cluster: Option<Cluster>) -> Result<DnsHandle, StartError> {
         let text = reload::first_text(&config, cluster.as_ref()).await?;
         let corefile = reload::parse(&text, config.default_port).map_err(StartError::Corefile)?;
         let metrics = Arc::new(Metrics::default());
@@ -156,11 +165,11 @@ impl Server {
         });
         reload::apply(&shared, corefile).await?;
         let follow = tokio::spawn(reload::follow(shared.clone(), text));
-        Ok(Running { shared, follow })
+        Ok(DnsHandle { shared, follow })
     }
 }
 
-impl Running {
+impl DnsHandle {
     /// The addresses where queries are received.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.shared.listeners.addresses()
@@ -191,7 +200,7 @@ impl Running {
         self.shared.rejected.lock().clone()
     }
 
-    /// Answers for as long as the plugin `health` says, and is not ready meanwhile.
+    /// Keeps answering for the `lameduck` duration of the plugin `health`, and is not ready meanwhile.
     pub async fn drain(&self) {
         self.shared.is_stopping.store(true, Ordering::Relaxed);
         let program = self.shared.program.load_full();
@@ -207,7 +216,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for DnsHandle {
     fn drop(&mut self) {
         self.shared.stop.send_replace(true);
         self.follow.abort();

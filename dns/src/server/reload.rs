@@ -21,7 +21,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 
 /// A program without server blocks, before the first one.
-pub fn empty() -> Program {
+pub(super) fn empty() -> Program {
     let environment = Environment {
         own: Vec::new(),
         metrics: Arc::default(),
@@ -41,7 +41,7 @@ fn config_map(cluster: &Cluster, namespace: &str, name: &str) -> ConfigMap {
 }
 
 /// The text at the start. A ConfigMap that cannot be read, or is wrong, does not keep the server from starting.
-pub async fn first_text(config: &Config, cluster: Option<&Cluster>) -> Result<String, StartError> {
+pub(super) async fn first_text(config: &Config, cluster: Option<&Cluster>) -> Result<String, StartError> {
     match &config.corefile {
         CorefileSource::Text(text) => Ok(text.clone()),
         CorefileSource::File(path) => read_file(path),
@@ -55,12 +55,12 @@ pub async fn first_text(config: &Config, cluster: Option<&Cluster>) -> Result<St
 }
 
 /// Parses with the variables of the process.
-pub fn parse(text: &str, default_port: u16) -> Result<Corefile, Vec<CorefileError>> {
+pub(super) fn parse(text: &str, default_port: u16) -> Result<Corefile, Vec<CorefileError>> {
     Corefile::parse_with_port(text, &|name| std::env::var(name).ok(), default_port)
 }
 
 /// Compiles a Corefile, opens its sockets, and replaces the old one.
-pub async fn apply(shared: &Arc<Shared>, corefile: Corefile) -> Result<(), StartError> {
+pub(super) async fn apply(shared: &Arc<Shared>, corefile: Corefile) -> Result<(), StartError> {
     let desired = listeners::desired(&corefile, &shared.config);
     shared.listeners.open(shared, &desired)?;
     let program = compile(shared, corefile);
@@ -107,7 +107,7 @@ fn directory(shared: &Arc<Shared>, kubernetes: &Kubernetes, needs_pods: bool) ->
 }
 
 /// Follows the source of the Corefile and the files that it names, until the server stops.
-pub async fn follow(shared: Arc<Shared>, mut text: String) {
+pub(super) async fn follow(shared: Arc<Shared>, mut text: String) {
     let mut stopped = shared.stop.subscribe();
     let (sender, mut texts) = watch::channel(None);
     let source = shared.config.corefile.clone();

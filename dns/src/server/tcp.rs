@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use super::Shared;
-use super::handler::{self, Packet, Parsed};
-use super::udp::HeldQuery;
+use super::handler::{self, Packet, PacketAction};
+use super::udp::QueryGuard;
 use crate::metrics::Transport;
 
 /// A connection without a query for so long is closed.
@@ -25,7 +25,7 @@ const MAX_PIPELINED: usize = 32;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves a listener until it is closed.
-pub async fn serve(listener: TcpListener, shared: Arc<Shared>, port: u16, mut closed: watch::Receiver<bool>) {
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, port: u16, mut closed: watch::Receiver<bool>) {
     loop {
         let accepted = tokio::select! {
             biased;
@@ -41,10 +41,10 @@ pub async fn serve(listener: TcpListener, shared: Arc<Shared>, port: u16, mut cl
 }
 
 fn accept(stream: TcpStream, source: SocketAddr, shared: &Arc<Shared>, port: u16, mut closed: watch::Receiver<bool>) {
-    if !shared.sources.hold_connection(source.ip(), Instant::now()) {
+    if !shared.sources.acquire_connection(source.ip(), Instant::now()) {
         return;
     }
-    let held = HeldConnection { shared: shared.clone(), source };
+    let held = ConnectionGuard { shared: shared.clone(), source };
     tokio::spawn(async move {
         let connection = async {
             let Ok(local) = stream.local_addr() else { return };
@@ -63,12 +63,12 @@ fn accept(stream: TcpStream, source: SocketAddr, shared: &Arc<Shared>, port: u16
 }
 
 /// A connection; it counts until it is dropped.
-struct HeldConnection {
+struct ConnectionGuard {
     shared: Arc<Shared>,
     source: SocketAddr,
 }
 
-impl Drop for HeldConnection {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.shared.sources.release_connection(self.source.ip());
     }
@@ -106,13 +106,13 @@ impl Connection {
         let Ok(place) = self.responses.clone().reserve_owned().await else { return false };
         let (source, local, port) = (self.source, self.local, self.port);
         match handler::parse(&Packet { bytes, source, local, transport: Transport::Tcp, port }) {
-            Parsed::Ignored => return false,
-            Parsed::Done(response) => drop(place.send(response)),
-            Parsed::Query(query) => {
-                if !self.shared.sources.hold_query(source.ip(), Instant::now()) {
+            PacketAction::Ignored => return false,
+            PacketAction::Done(response) => drop(place.send(response)),
+            PacketAction::Query(query) => {
+                if !self.shared.sources.acquire_query(source.ip(), Instant::now()) {
                     return false;
                 }
-                let held = HeldQuery { shared: self.shared.clone(), source };
+                let held = QueryGuard { shared: self.shared.clone(), source };
                 tokio::spawn(async move {
                     place.send(handler::respond(held.shared.clone(), query, port).await);
                 });

@@ -10,24 +10,30 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::handler::{self, Packet, Parsed};
+use super::handler::{self, Packet, PacketAction};
 use super::limits::Verdict;
 use crate::metrics::Transport;
 
 /// Queries are small; longer ones are cut, and malformed then.
 const MAX_QUERY: usize = 4096;
 
+/// After so many queries in a row, other sockets and tasks have their turn.
+const FAIR_SHARE: u64 = 32;
+
 /// Serves a socket until it is closed.
-pub async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>, port: u16, mut closed: watch::Receiver<bool>) {
+pub(super) async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>, port: u16, mut closed: watch::Receiver<bool>) {
     let Ok(local) = socket.local_addr() else { return };
     let mut buffer = vec![0; MAX_QUERY];
-    loop {
+    for count in 1_u64.. {
+        if count.is_multiple_of(FAIR_SHARE) {
+            tokio::task::yield_now().await;
+        }
         let received = tokio::select! {
             biased;
             _ = closed.wait_for(|closed| *closed) => return,
             received = socket.recv_from(&mut buffer) => received,
         };
-        // An error is about an earlier response: its client is gone.
+        // An error is about an earlier response: its client has closed its socket.
         let Ok((length, source)) = received else { continue };
         let packet = Packet { bytes: &buffer[..length], source, local, transport: Transport::Udp, port };
         // One query must not end the answers to all others.
@@ -40,23 +46,23 @@ pub async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>, port: u16, mut c
 
 fn receive(socket: &Arc<UdpSocket>, shared: &Arc<Shared>, packet: &Packet) {
     let now = Instant::now();
-    match shared.sources.judge(packet.source.ip(), Transport::Udp, now) {
+    match shared.sources.check_packet(packet.source.ip(), Transport::Udp, now) {
         Verdict::Allowed => {}
         Verdict::Denied => return,
         Verdict::Flood => return shared.guard.block(packet.source.ip()),
     }
     let query = match handler::parse(packet) {
-        Parsed::Ignored => return,
-        Parsed::Done(response) => return send(socket, response, packet.source),
-        Parsed::Query(query) => query,
+        PacketAction::Ignored => return,
+        PacketAction::Done(response) => return send(socket, response, packet.source),
+        PacketAction::Query(query) => query,
     };
     let source = packet.source;
     let mut responding = Box::pin(handler::respond(shared.clone(), query, packet.port));
     // The first poll answers names of the cluster and the cache; nothing has to wake this task.
     match Pin::new(&mut responding).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(response) => send(socket, response, source),
-        Poll::Pending if shared.sources.hold_query(source.ip(), now) => {
-            let held = HeldQuery { shared: shared.clone(), source };
+        Poll::Pending if shared.sources.acquire_query(source.ip(), now) => {
+            let held = QueryGuard { shared: shared.clone(), source };
             let socket = socket.clone();
             tokio::spawn(async move {
                 let response = responding.await;
@@ -69,12 +75,12 @@ fn receive(socket: &Arc<UdpSocket>, shared: &Arc<Shared>, packet: &Packet) {
 }
 
 /// A query that waits; it counts until it is dropped.
-pub struct HeldQuery {
+pub(super) struct QueryGuard {
     pub shared: Arc<Shared>,
     pub source: SocketAddr,
 }
 
-impl Drop for HeldQuery {
+impl Drop for QueryGuard {
     fn drop(&mut self) {
         self.shared.sources.release_query(self.source.ip());
     }

@@ -21,12 +21,15 @@ const MAX_SOA_TTL: u32 = 300;
 pub struct Zone {
     /// All zones, such as `cluster.local` and `in-addr.arpa`.
     pub origins: Vec<Name>,
+    /// Which pod addresses are answered.
     pub pods: PodMode,
+    /// The TTL of records, in seconds.
     pub ttl: u32,
     /// The only namespaces that exist, if there are any.
     pub namespaces: BTreeSet<Box<str>>,
     /// Whether endpoints without a hostname are named after their pods.
     pub with_pod_names: bool,
+    /// Whether EndpointSlices are watched.
     pub with_endpoints: bool,
     /// Whether Services without ready endpoints do not exist.
     pub ignores_empty_services: bool,
@@ -49,20 +52,20 @@ impl Default for Zone {
 /// The response to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    Records {
-        answers: Vec<Record>,
-        additionals: Vec<Record>,
-    },
+    /// Records.
+    Records { answers: Vec<Record>, additionals: Vec<Record> },
     /// The name is an alias: the CNAME record, and the name to resolve next.
     Alias(Record, Name),
     /// The name exists, but has no record of this type.
     NoData,
+    /// The name does not exist.
     NameError,
+    /// The question is not answered here.
     Refused,
 }
 
 /// The addresses of a name.
-enum Found<'a> {
+enum LookupResult<'a> {
     Nothing,
     /// The name exists without addresses.
     Empty,
@@ -70,7 +73,7 @@ enum Found<'a> {
     Hosts(Vec<Host<'a>>),
 }
 
-/// An address, with the ports that were asked for.
+/// An address, with the requested ports.
 struct Host<'a> {
     address: IpAddr,
     endpoint: Option<&'a Endpoint>,
@@ -109,7 +112,7 @@ impl Zone {
     }
 }
 
-pub fn is_reverse(origin: &Name) -> bool {
+pub(super) fn is_reverse(origin: &Name) -> bool {
     let lower = origin.to_lower();
     lower.to_string().ends_with(".arpa.")
 }
@@ -133,25 +136,27 @@ pub fn answer(zone: &Zone, origin: &Name, index: &Index, servers: &[IpAddr], que
         (Request::Version, Type::TXT) => records(vec![Record::txt(name.clone(), SCHEMA_VERSION.1, SCHEMA_VERSION.0)]),
         (Request::NameServer, qtype) => {
             let (_, addresses) = server_addresses(origin, index, servers);
-            of_family(addresses.into_iter(), qtype, name, ttl)
+            records_of_family(addresses.into_iter(), qtype, name, ttl)
         }
         _ => answer_found(zone, origin, find(zone, index, &request), question),
     }
 }
 
-fn answer_found(zone: &Zone, origin: &Name, found: Found, question: &Question) -> Answer {
+fn answer_found(zone: &Zone, origin: &Name, found: LookupResult, question: &Question) -> Answer {
     let name = &question.name;
     match (found, question.qtype) {
-        (Found::Nothing | Found::Alias(None), _) => Answer::NameError,
-        (Found::Alias(Some(target)), Type::CNAME) => {
+        (LookupResult::Nothing | LookupResult::Alias(None), _) => Answer::NameError,
+        (LookupResult::Alias(Some(target)), Type::CNAME) => {
             records(vec![Record::cname(name.clone(), zone.ttl, target.clone())])
         }
-        (Found::Alias(Some(target)), _) if !target.matches(name) => {
+        (LookupResult::Alias(Some(target)), _) if !target.matches(name) => {
             Answer::Alias(Record::cname(name.clone(), zone.ttl, target.clone()), target.clone())
         }
-        (Found::Empty | Found::Alias(_), _) => Answer::NoData,
-        (Found::Hosts(hosts), Type::SRV) => srv_records(zone, origin, &hosts, question),
-        (Found::Hosts(hosts), qtype) => of_family(hosts.iter().map(|host| host.address), qtype, name, zone.ttl),
+        (LookupResult::Empty | LookupResult::Alias(_), _) => Answer::NoData,
+        (LookupResult::Hosts(hosts), Type::SRV) => srv_records(zone, origin, &hosts, question),
+        (LookupResult::Hosts(hosts), qtype) => {
+            records_of_family(hosts.iter().map(|host| host.address), qtype, name, zone.ttl)
+        }
     }
 }
 
@@ -163,8 +168,8 @@ fn records(answers: Vec<Record>) -> Answer {
     }
 }
 
-/// The addresses of the family that the type asks for, each once.
-fn of_family(addresses: impl Iterator<Item = IpAddr>, qtype: Type, name: &Name, ttl: u32) -> Answer {
+/// The addresses of the family of the requested type, each once.
+fn records_of_family(addresses: impl Iterator<Item = IpAddr>, qtype: Type, name: &Name, ttl: u32) -> Answer {
     let is_requested = |address: &IpAddr| match qtype {
         Type::A => address.is_ipv4(),
         Type::AAAA => address.is_ipv6(),
@@ -175,44 +180,44 @@ fn of_family(addresses: impl Iterator<Item = IpAddr>, qtype: Type, name: &Name, 
     records(addresses.map(|address| Record::address(name.clone(), ttl, address)).collect())
 }
 
-fn find<'a>(zone: &Zone, index: &'a Index, request: &Request) -> Found<'a> {
+fn find<'a>(zone: &Zone, index: &'a Index, request: &Request) -> LookupResult<'a> {
     match request {
-        Request::Empty => Found::Empty,
-        Request::Namespace(namespace) if zone.has_namespace(index, namespace) => Found::Empty,
+        Request::Empty => LookupResult::Empty,
+        Request::Namespace(namespace) if zone.has_namespace(index, namespace) => LookupResult::Empty,
         Request::Pod { namespace, label } if zone.has_namespace(index, namespace) => {
             find_pod(zone, index, namespace, label)
         }
         Request::Service { namespace, service, part } if zone.has_namespace(index, namespace) => {
             find_service(zone, index, &format!("{service}.{namespace}"), *part)
         }
-        _ => Found::Nothing,
+        _ => LookupResult::Nothing,
     }
 }
 
-fn find_pod<'a>(zone: &Zone, index: &Index, namespace: &str, label: &str) -> Found<'a> {
-    let Some(address) = undashed(label) else { return Found::Nothing };
+fn find_pod<'a>(zone: &Zone, index: &Index, namespace: &str, label: &str) -> LookupResult<'a> {
+    let Some(address) = undashed(label) else { return LookupResult::Nothing };
     let exists = match zone.pods {
         PodMode::Disabled => false,
         PodMode::Insecure => true,
         PodMode::Verified => index.pods_at(&address).iter().any(|pod| *pod.namespace == *namespace),
     };
     match exists {
-        true => Found::Hosts(vec![Host { address, endpoint: None, ports: Vec::new() }]),
-        false => Found::Nothing,
+        true => LookupResult::Hosts(vec![Host { address, endpoint: None, ports: Vec::new() }]),
+        false => LookupResult::Nothing,
     }
 }
 
-fn find_service<'a>(zone: &Zone, index: &'a Index, key: &str, part: Part) -> Found<'a> {
-    let Some(service) = index.service(key) else { return Found::Nothing };
+fn find_service<'a>(zone: &Zone, index: &'a Index, key: &str, part: Part) -> LookupResult<'a> {
+    let Some(service) = index.service(key) else { return LookupResult::Nothing };
     let is_empty = || index.slices(key).all(|slice| slice.endpoints.is_empty());
     let hosts = match (&service.kind, part) {
-        (ServiceKind::ExternalName(target), Part::Whole) => return Found::Alias(target.as_ref()),
-        (ServiceKind::ExternalName(_), _) => return Found::Nothing,
-        (ServiceKind::ClusterIp(_), _) if zone.ignores_empty_services && is_empty() => return Found::Nothing,
+        (ServiceKind::ExternalName(target), Part::Whole) => return LookupResult::Alias(target.as_ref()),
+        (ServiceKind::ExternalName(_), _) => return LookupResult::Nothing,
+        (ServiceKind::ClusterIp(_), _) if zone.ignores_empty_services && is_empty() => return LookupResult::Nothing,
         (ServiceKind::Headless, _) | (_, Part::Endpoint(_)) => endpoint_hosts(zone, index, key, part),
         (ServiceKind::ClusterIp(_), _) => cluster_ip_hosts(service, part),
     };
-    if hosts.is_empty() { Found::Nothing } else { Found::Hosts(hosts) }
+    if hosts.is_empty() { LookupResult::Nothing } else { LookupResult::Hosts(hosts) }
 }
 
 fn cluster_ip_hosts<'a>(service: &'a Service, part: Part) -> Vec<Host<'a>> {
@@ -233,8 +238,8 @@ fn endpoint_hosts<'a>(zone: &Zone, index: &'a Index, key: &str, part: Part) -> V
             Part::Endpoint(label) => endpoint.has_label(label, zone.with_pod_names),
             Part::Whole | Part::Port { .. } => !ports.is_empty(),
         };
-        let asked = slice.endpoints.iter().filter(is_requested);
-        hosts.extend(asked.map(|endpoint| Host {
+        let requested = slice.endpoints.iter().filter(is_requested);
+        hosts.extend(requested.map(|endpoint| Host {
             address: endpoint.address,
             endpoint: Some(endpoint),
             ports: ports.clone(),
@@ -303,7 +308,7 @@ fn answer_reverse(zone: &Zone, origin: &Name, index: &Index, question: &Question
         return records(is_soa.then(|| zone.soa(origin, index)).into_iter().collect());
     }
     let Some(address) = reverse::address_of(name) else { return Answer::NameError };
-    let targets = targets_of(zone, index, &address);
+    let targets = names_of_address(zone, index, &address);
     match (targets.is_empty(), question.qtype) {
         (true, _) => Answer::NameError,
         (false, Type::PTR) => {
@@ -314,7 +319,7 @@ fn answer_reverse(zone: &Zone, origin: &Name, index: &Index, question: &Question
 }
 
 /// The names of an address: of the Service, or else of all endpoints.
-fn targets_of(zone: &Zone, index: &Index, address: &IpAddr) -> Vec<Name> {
+fn names_of_address(zone: &Zone, index: &Index, address: &IpAddr) -> Vec<Name> {
     let Some(svc) = zone.primary().and_then(|primary| Name::below(["svc"], primary)) else { return Vec::new() };
     let is_shown = |key: &str| {
         let namespace = key.split_once('.').map_or("", |(_, namespace)| namespace);

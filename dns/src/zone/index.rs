@@ -59,6 +59,7 @@ impl Owners {
 }
 
 impl Index {
+    /// Whether a namespace exists.
     pub fn has_namespace(&self, namespace: &str) -> bool {
         self.namespaces.contains_key(namespace)
     }
@@ -83,10 +84,12 @@ impl Index {
         self.endpoints.get(address).map(Owners::as_slice).unwrap_or_default()
     }
 
+    /// The pods with an address.
     pub fn pods_at(&self, address: &IpAddr) -> &[Arc<Pod>] {
         self.pods.get(address).map(|pods| &**pods).unwrap_or_default()
     }
 
+    /// The time of the last change, in seconds since the epoch.
     pub fn modified(&self) -> u32 {
         self.modified
     }
@@ -112,6 +115,7 @@ impl Writer {
         self.index.modified = seconds;
     }
 
+    /// Adds or removes a namespace.
     pub fn set_namespace(&mut self, name: &str, exists: bool) {
         match exists {
             true => self.index.namespaces.insert(Arc::from(name), ()),

@@ -1,5 +1,5 @@
 //! The names of a cluster by the Kubernetes DNS specification 1.1: an index of Services, EndpointSlices, Pods and
-//! Namespaces, and the records of a question. Pure: it knows neither the API client nor sockets.
+//! Namespaces, and the records of a question. Pure: the module is independent of the API client and sockets.
 
 mod answer;
 mod index;
@@ -17,6 +17,7 @@ pub use reverse::{address_of, name_of};
 /// Which pod addresses are answered below `pod.ZONE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PodMode {
+    /// None.
     #[default]
     Disabled,
     /// Every address in the name, whether or not a pod has it.

@@ -1,4 +1,4 @@
-//! What the index keeps of an object.
+//! The fields of objects that the index keeps.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,20 +13,27 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MAX_LABEL: usize = 63;
 
 /// `name.namespace`, as in the DNS.
-pub fn service_key(namespace: &str, name: &str) -> Arc<str> {
+pub(super) fn service_key(namespace: &str, name: &str) -> Arc<str> {
     Arc::from(format!("{name}.{namespace}"))
 }
 
+/// A Service.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Service {
+    /// `name.namespace`.
     pub key: Arc<str>,
+    /// How its name resolves.
     pub kind: ServiceKind,
+    /// The ports that have SRV records.
     pub ports: Box<[Port]>,
 }
 
+/// How the name of a Service resolves.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ServiceKind {
+    /// To its cluster IPs.
     ClusterIp(Box<[IpAddr]>),
+    /// To the addresses of its endpoints.
     Headless,
     /// None if the name is invalid or an address, which has no CNAME.
     ExternalName(Option<Name>),
@@ -35,6 +42,7 @@ pub enum ServiceKind {
 /// A port of a Service or of a slice's endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
+    /// The name of the port, or "".
     pub name: Box<str>,
     /// In lower case.
     pub protocol: &'static str,
@@ -66,6 +74,7 @@ fn protocol(text: &str) -> &'static str {
 }
 
 impl Service {
+    /// Reads a Service.
     pub fn read(namespace: &str, name: &str, object: &Tree) -> Service {
         let spec = object.at("spec");
         let kind = match spec.str("type") {
@@ -102,14 +111,20 @@ fn cluster_ips(spec: &Tree) -> ServiceKind {
 /// The ready endpoints of an EndpointSlice.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Slice {
+    /// The key of the Service.
     pub service: Arc<str>,
+    /// The ready endpoints.
     pub endpoints: Box<[Endpoint]>,
+    /// The ports of the endpoints.
     pub ports: Box<[Port]>,
 }
 
+/// A ready endpoint.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Endpoint {
+    /// Its address.
     pub address: IpAddr,
+    /// Its hostname, if it has one.
     pub hostname: Option<Box<str>>,
     /// The name of its pod, if it is needed and short enough for a label.
     pub target: Option<Box<str>>,
@@ -172,7 +187,7 @@ fn dashed(address: IpAddr) -> String {
 }
 
 /// The address in a label.
-pub fn undashed(label: &str) -> Option<IpAddr> {
+pub(super) fn undashed(label: &str) -> Option<IpAddr> {
     let is_v4 = label.bytes().filter(|byte| *byte == b'-').count() == 3 && !label.contains("--");
     match is_v4 {
         true => label.replace('-', ".").parse().ok(),
@@ -183,7 +198,9 @@ pub fn undashed(label: &str) -> Option<IpAddr> {
 /// A pod with an address of its own.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pod {
+    /// The namespace of the pod.
     pub namespace: Arc<str>,
+    /// Its addresses.
     pub addresses: Box<[IpAddr]>,
     /// Whether its search path is the usual one of its namespace.
     pub is_cluster_first: bool,

@@ -1,8 +1,8 @@
-//! What a name below the zone asks for.
+//! Parses names below the zone.
 
 /// A name below the zone, by its labels.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Request<'a> {
+pub(super) enum Request<'a> {
     /// The zone itself, `svc` or `pod`: such names exist without records.
     Empty,
     /// `dns-version`.
@@ -24,9 +24,9 @@ pub enum Request<'a> {
     Nothing,
 }
 
-/// What of a Service is meant.
+/// The part of a Service that a name refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part<'a> {
+pub(super) enum Part<'a> {
     Whole,
     Endpoint(&'a str),
     Port { name: &'a str, protocol: &'a str },
@@ -34,7 +34,7 @@ pub enum Part<'a> {
 
 impl Part<'_> {
     /// Whether a port belongs to it; all do unless one is named.
-    pub fn has_port(&self, name: &str, protocol: &str) -> bool {
+    pub(super) fn has_port(&self, name: &str, protocol: &str) -> bool {
         match self {
             Part::Whole | Part::Endpoint(_) => true,
             // Without underscores, either may be left out as in CoreDNS.
@@ -47,7 +47,7 @@ impl Part<'_> {
 
 impl<'a> Request<'a> {
     /// From the labels before the zone, in lower case.
-    pub fn parse(labels: &[&'a str]) -> Request<'a> {
+    pub(super) fn parse(labels: &[&'a str]) -> Request<'a> {
         match labels {
             [] | ["svc" | "pod"] => Request::Empty,
             ["dns-version"] => Request::Version,

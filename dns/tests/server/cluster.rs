@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dns::message::{Rcode, Type};
+use stdx::wait::until_await;
 
 use crate::support::{
     FakeApi, Upstream, ask, ask_from, config, eventually, lookup, name, query, ready, shown, start_with,
@@ -117,13 +118,9 @@ async fn external_names_are_followed_live() {
     // A circle ends.
     api.put(SERVICES, &service("one", r#"{"type":"ExternalName","externalName":"two.default.svc.cluster.local"}"#));
     api.put(SERVICES, &service("two", r#"{"type":"ExternalName","externalName":"one.default.svc.cluster.local"}"#));
-    let reached = async {
-        while ask(server, &query("one.default.svc.cluster.local", Type::A)).await.header.rcode != Rcode::SERVER_FAILURE
-        {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(crate::support::WAIT, reached).await.expect("a failure");
+    let one = query("one.default.svc.cluster.local", Type::A);
+    let fails = async || ask(server, &one).await.header.rcode == Rcode::SERVER_FAILURE;
+    until_await("a failure", crate::support::WAIT, fails).await;
 }
 
 #[tokio::test]
@@ -184,7 +181,7 @@ async fn missing_names_fail_before_the_first_list() {
 }
 
 #[tokio::test]
-async fn only_what_is_needed_is_watched() {
+async fn watches_only_needed_resources() {
     let api = api();
     let text = ". {\nkubernetes cluster.local {\nlabels app=x\nnamespace_labels team=y\n}\nautopath @kubernetes\n}";
     let config = dns::Config { node_name: Some("n1".into()), ..config(dns::CorefileSource::Text(text.into())) };

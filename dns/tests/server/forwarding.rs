@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::Duration;
 
 use dns::message::{Data, Edns, Rcode, Record, Type};
+use stdx::wait::{until_async, until_await};
 
 use crate::support::{
     Upstream, WAIT, address_of, ask, ask_by_tcp, config, eventually, lookup, name, query, shown, start, start_with,
@@ -54,18 +54,13 @@ async fn the_next_upstream_answers_if_one_fails() {
     let corefile = format!(". {{\nforward . {} {} {{\n{options}\n}}\n}}", silent.address, good.address);
     let (_running, server) = start(&corefile).await;
     assert_eq!(lookup(server, "a.org", Type::A).await, "NOERROR 10.9.9.2");
-    // Once it is known to be down, it is not asked first.
-    let reached = async {
-        loop {
-            let before = silent.count();
-            assert_eq!(lookup(server, &format!("b{before}.org"), Type::A).await, "NOERROR 10.9.9.2");
-            if silent.count() == before {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    // Once the upstream is marked as down, it is not queried first.
+    let is_down = async || {
+        let before = silent.count();
+        assert_eq!(lookup(server, &format!("b{before}.org"), Type::A).await, "NOERROR 10.9.9.2");
+        silent.count() == before
     };
-    tokio::time::timeout(WAIT, reached).await.expect("it is down in time");
+    until_await("it is down", WAIT, is_down).await;
 }
 
 #[tokio::test]
@@ -154,17 +149,12 @@ async fn stale_answers_are_served_while_upstreams_fail() {
     assert_eq!(lookup(server, "a.org", Type::A).await, "NOERROR 10.9.9.1");
     answers.store(0, Ordering::SeqCst);
     // Expired after a second: it is served with a TTL of 0, and refreshed behind the client.
-    let expired = async {
-        loop {
-            let response = ask(server, &query("a.org", Type::A)).await;
-            assert_eq!(shown(&response), "NOERROR 10.9.9.1");
-            if response.answers[0].ttl == 0 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let is_expired = async || {
+        let response = ask(server, &query("a.org", Type::A)).await;
+        assert_eq!(shown(&response), "NOERROR 10.9.9.1");
+        response.answers[0].ttl == 0
     };
-    tokio::time::timeout(WAIT, expired).await.expect("it expires");
+    until_await("it expires", WAIT, is_expired).await;
     answers.store(2, Ordering::SeqCst);
     eventually(server, "a.org", "NOERROR 10.9.9.2").await;
 }
@@ -181,12 +171,7 @@ async fn equal_questions_are_one_query() {
     let (_running, server) = start(&format!(". {{\nforward . {} {{\n{options}\n}}\n}}", upstream.address)).await;
     let clients: Vec<_> =
         (0..30).map(|_| tokio::spawn(async move { lookup(server, "slow.org", Type::A).await })).collect();
-    let seen = async {
-        while upstream.count() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, seen).await.expect("a query");
+    until_async("a query", WAIT, || upstream.count() > 0).await;
     release.store(true, Ordering::SeqCst);
     for client in clients {
         assert_eq!(client.await.expect("it ends"), "NOERROR 10.9.9.1");
@@ -302,12 +287,7 @@ async fn a_loop_of_two_servers_is_detected() {
     *target.lock().expect("a lock") = Some(server);
     assert!(!running.has_loop(), "nothing was forwarded yet");
     let first = tokio::spawn(async move { lookup(server, "first.org", Type::A).await });
-    let detected = async {
-        while !running.has_loop() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, detected).await.expect("the loop is detected");
+    until_async("the loop is detected", WAIT, || running.has_loop()).await;
     assert_eq!(lookup(server, "a.org", Type::A).await, "SERVFAIL");
     assert_eq!(first.await.expect("it ends"), "SERVFAIL");
 }

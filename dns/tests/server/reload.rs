@@ -1,10 +1,10 @@
 //! Corefiles that change, and the HTTP endpoints.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dns::message::Type;
-use dns::{Config, CorefileSource, HttpEndpoints, Running};
+use dns::{Config, CorefileSource, DnsHandle, HttpEndpoints};
+use stdx::wait::{until_async, until_ok_await};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -14,17 +14,12 @@ fn hosts(last: u8, more: &str) -> String {
     format!(". {{\nhosts /nonexistent {{\n10.0.0.{last} a.org\n}}\n{more}\n}}")
 }
 
-async fn rejected(running: &Running, want: &str) {
-    let reached = async {
-        loop {
-            let texts: Vec<String> = running.rejected().iter().map(ToString::to_string).collect();
-            if texts == [want] {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+async fn rejected(running: &DnsHandle, want: &str) {
+    let look = async || {
+        let texts: Vec<String> = running.rejected().iter().map(ToString::to_string).collect();
+        if texts == [want] { Ok(()) } else { Err(texts.join("; ")) }
     };
-    tokio::time::timeout(WAIT, reached).await.unwrap_or_else(|_| panic!("{want}, not {:?}", running.rejected()));
+    until_ok_await(want, WAIT, look).await;
 }
 
 #[tokio::test]
@@ -63,12 +58,7 @@ async fn a_config_map_is_followed() {
         CorefileSource::ConfigMap { namespace: "kube-system".into(), name: "coredns".into(), otherwise: hosts(9, "") };
     let (running, server) = start_with(config(source), Some(api.cluster())).await;
     assert_eq!(lookup(server, "a.org", Type::A).await, "NOERROR 10.0.0.9", "there is no ConfigMap");
-    let watched = async {
-        while !api.paths().iter().any(|path| path.contains("watch=")) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, watched).await.expect("a watch");
+    until_async("a watch", WAIT, || api.paths().iter().any(|path| path.contains("watch="))).await;
     api.put(MAPS, &map(&hosts(1, "")));
     eventually(server, "a.org", "NOERROR 10.0.0.1").await;
     api.put(MAPS, &map(&hosts(2, "cache x {\ny\n}")));
@@ -144,12 +134,7 @@ async fn ports_are_opened_and_closed() {
     let (running, server) = start_with(config(CorefileSource::File(path.clone())), None).await;
     let with_other = format!("{}\n.:{other} {{\nhosts /nonexistent {{\n10.0.0.8 a.org\n}}\n}}", hosts(1, ""));
     std::fs::write(&path, with_other).expect("a file");
-    let opened = async {
-        while running.addresses().len() != 2 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, opened).await.expect("a second port");
+    until_async("a second port", WAIT, || running.addresses().len() == 2).await;
     assert_eq!(lookup(([127, 0, 0, 1], other).into(), "a.org", Type::A).await, "NOERROR 10.0.0.8");
     assert_eq!(lookup(server, "a.org", Type::A).await, "NOERROR 10.0.0.1");
     std::fs::write(&path, hosts(2, "")).expect("a file");

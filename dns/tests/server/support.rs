@@ -8,8 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::{Body, Client, ResponseFuture, Transport};
 use dns::message::{Data, Message, Name, Question, Rcode, Record, Type};
-use dns::{Cluster, Config, CorefileSource, HttpEndpoints, Limits, Listen, Running, Server};
+use dns::{Cluster, Config, CorefileSource, DnsHandle, HttpEndpoints, Limits, Listen, Server};
 use stdx::clock::SystemClock;
+use stdx::wait::{until_async, until_ok_await};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{mpsc, watch};
@@ -38,11 +39,11 @@ pub fn config(corefile: CorefileSource) -> Config {
 }
 
 /// A server with a Corefile, at a port that is free.
-pub async fn start(corefile: &str) -> (Running, SocketAddr) {
+pub async fn start(corefile: &str) -> (DnsHandle, SocketAddr) {
     start_with(config(CorefileSource::Text(corefile.to_string())), None).await
 }
 
-pub async fn start_with(config: Config, cluster: Option<Cluster>) -> (Running, SocketAddr) {
+pub async fn start_with(config: Config, cluster: Option<Cluster>) -> (DnsHandle, SocketAddr) {
     let running = Server::start(config, cluster).await.expect("the server starts");
     let address = running.addresses()[0];
     (running, address)
@@ -105,28 +106,16 @@ pub async fn lookup(server: SocketAddr, text: &str, qtype: Type) -> String {
 
 /// Waits until a name resolves to what is expected.
 pub async fn eventually(server: SocketAddr, text: &str, want: &str) {
-    let mut last = String::new();
-    let reached = async {
-        loop {
-            last = lookup(server, text, Type::A).await;
-            if last == want {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    let look = async || {
+        let found = lookup(server, text, Type::A).await;
+        if found == want { Ok(()) } else { Err(found) }
     };
-    let result = tokio::time::timeout(WAIT, reached).await;
-    assert!(result.is_ok(), "{text}: {last}, not {want}");
+    until_ok_await(&format!("{text}: {want}"), WAIT, look).await;
 }
 
 /// Waits until all names of the cluster are known.
-pub async fn ready(running: &Running) {
-    let ready = async {
-        while !running.is_ready() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(WAIT, ready).await.expect("ready in time");
+pub async fn ready(running: &DnsHandle) {
+    until_async("ready", WAIT, || running.is_ready()).await;
 }
 
 type Answer = Box<dyn Fn(&Message) -> Option<Message> + Send + Sync>;
@@ -134,7 +123,7 @@ type Answer = Box<dyn Fn(&Message) -> Option<Message> + Send + Sync>;
 /// Each with its transport and its client.
 type Queries = Arc<Mutex<Vec<(&'static str, Message, SocketAddr)>>>;
 
-/// A resolver that answers as the test says, and counts its queries.
+/// A resolver whose answers the test defines, and that counts its queries.
 pub struct Upstream {
     pub address: SocketAddr,
     queries: Queries,

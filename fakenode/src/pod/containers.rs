@@ -1,24 +1,29 @@
-//! How one container goes on: from what its status says it did last, and the time.
+//! The simulation of one container: its next status from its last status and the time.
+
+use std::time::Duration;
 
 use api::{Tree, time, tree};
+use stdx::backoff::pause_after;
 
-use super::behaviour::Behaviour;
+use super::options::SimulationOptions;
 
+/// The pause before the second restart of a container.
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// The longest pause before a container is started again.
-const LONGEST_PAUSE: i64 = 300;
-/// What a container ends with that is told to: 128 and the signal.
-pub const TERMINATED: i64 = 143;
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// The exit code of a container that is terminated: 128 and the signal.
+pub(super) const TERMINATED: i64 = 143;
 
 /// Whether a container that has ended is started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Restart {
+pub(super) enum Restart {
     Always,
     OnFailure,
     Never,
 }
 
 impl Restart {
-    pub fn of(pod: &Tree) -> Restart {
+    pub(super) fn of(pod: &Tree) -> Restart {
         match pod.str("spec.restartPolicy") {
             "Never" => Restart::Never,
             "OnFailure" => Restart::OnFailure,
@@ -31,75 +36,80 @@ impl Restart {
     }
 }
 
-/// A container in the middle of its life.
+/// The simulated state of a container.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Container {
+pub(super) struct Container {
     pub status: Tree,
-    /// The code of one that has ended for good.
+    /// The exit code, if the container is not restarted.
     pub ended: Option<i64>,
-    /// When it has to be looked at again, in seconds of the wall clock.
+    /// The time of the next change, in seconds of the wall clock.
     pub next: Option<i64>,
 }
 
-pub struct Life<'a> {
-    pub behaviour: Behaviour,
+pub(super) struct ContainerSimulator<'a> {
+    pub options: SimulationOptions,
     pub restart: Restart,
     pub pod_uid: &'a str,
     pub now: i64,
 }
 
-impl Life<'_> {
-    /// What becomes of a container whose status was `seen`, or that has none yet.
-    pub fn go_on(&self, spec: &Tree, seen: &Tree) -> Container {
+impl ContainerSimulator<'_> {
+    /// The next state of a container with the status `seen`, which is null before its start.
+    pub(super) fn advance(&self, spec: &Tree, seen: &Tree) -> Container {
         let state = seen.at("state");
         if state.has("running") {
-            return self.run_on(spec, seen);
+            return self.continue_running(spec, seen);
         }
         let ended = if state.has("terminated") { state.at("terminated") } else { seen.at("lastState.terminated") };
         if ended.is_null() {
-            return self.begin(spec, 0, None);
+            return self.start_container(spec, 0, None);
         }
         let code = ended.int("exitCode").unwrap_or(0);
         if !self.restart.after(code) {
             return Container { status: seen.clone(), ended: Some(code), next: None };
         }
         let restarts = seen.int("restartCount").unwrap_or(0);
-        let due = seconds(ended.str("finishedAt")) + pause(restarts);
+        let due = seconds(ended.str("finishedAt")) + restart_pause(restarts);
         if self.now >= due {
-            return self.begin(spec, restarts + 1, Some(ended));
+            return self.start_container(spec, restarts + 1, Some(ended));
         }
         self.back_off(spec, restarts, ended, due)
     }
 
-    fn run_on(&self, spec: &Tree, seen: &Tree) -> Container {
+    fn continue_running(&self, spec: &Tree, seen: &Tree) -> Container {
         let started = seconds(seen.str("state.running.startedAt"));
-        if let Some((run_seconds, code)) = self.behaviour.end
+        if let Some((run_seconds, code)) = self.options.end
             && self.now >= started + run_seconds
         {
-            let status = self.end(seen, code);
+            let status = self.terminate(seen, code);
             let ended = (!self.restart.after(code)).then_some(code);
-            return Container { status, ended, next: Some(self.now + pause(seen.int("restartCount").unwrap_or(0))) };
+            return Container {
+                status,
+                ended,
+                next: Some(self.now + restart_pause(seen.int("restartCount").unwrap_or(0))),
+            };
         }
         let mut status = seen.clone();
-        let ready_at = self.behaviour.ready_seconds.map(|seconds| started + seconds);
+        let ready_at = self.options.ready_seconds.map(|seconds| started + seconds);
         status.set("ready", ready_at.is_some_and(|at| self.now >= at));
         status.set("image", spec.str("image"));
-        let end_at = self.behaviour.end.map(|(seconds, _)| started + seconds);
+        let end_at = self.options.end.map(|(seconds, _)| started + seconds);
         let next = [ready_at, end_at].into_iter().flatten().filter(|at| *at > self.now).min();
         Container { status, ended: None, next }
     }
 
-    fn begin(&self, spec: &Tree, restarts: i64, last: Option<&Tree>) -> Container {
+    fn start_container(&self, spec: &Tree, restarts: i64, last: Option<&Tree>) -> Container {
         let mut status = self.status(spec, restarts);
         status.set("state", tree! { "running" => tree! { "startedAt" => time::format_seconds(self.now) } });
         status.set("lastState", last.map_or_else(Tree::map_new, |last| tree! { "terminated" => last.clone() }));
         status.set("started", true);
-        self.run_on(spec, &status.clone())
+        self.continue_running(spec, &status.clone())
     }
 
     fn back_off(&self, spec: &Tree, restarts: i64, ended: &Tree, due: i64) -> Container {
         let mut status = self.status(spec, restarts);
-        let message = format!("back-off {} restarting failed container={}", human(pause(restarts)), spec.str("name"));
+        let message =
+            format!("back-off {} restarting failed container={}", human(restart_pause(restarts)), spec.str("name"));
         let waiting = tree! { "reason" => "CrashLoopBackOff", "message" => message };
         status.set("state", tree! { "waiting" => waiting });
         status.set("lastState", tree! { "terminated" => ended.clone() });
@@ -118,8 +128,8 @@ impl Life<'_> {
         }
     }
 
-    /// A container that was there, ended now.
-    pub fn end(&self, seen: &Tree, code: i64) -> Tree {
+    /// The status of a container that terminates now.
+    pub(super) fn terminate(&self, seen: &Tree, code: i64) -> Tree {
         let mut status = seen.clone();
         let started = seen.str("state.running.startedAt");
         let started = if started.is_empty() { time::format_seconds(self.now) } else { started.into() };
@@ -136,28 +146,26 @@ impl Life<'_> {
         status
     }
 
-    /// An init container that has done its work.
-    pub fn completed(&self, spec: &Tree) -> Tree {
-        let mut status = self.end(&self.status(spec, 0), 0);
+    /// The status of an init container that has completed.
+    pub(super) fn completed(&self, spec: &Tree) -> Tree {
+        let mut status = self.terminate(&self.status(spec, 0), 0);
         status.set("lastState", Tree::map_new());
         status.set("ready", true);
         status
     }
 }
 
-/// The first restart comes at once, the next ones later and later.
-fn pause(restarts: i64) -> i64 {
-    match restarts {
-        0 => 0,
-        more => 10_i64.saturating_mul(1 << (more - 1).min(10)).min(LONGEST_PAUSE),
-    }
+/// The first restart has no pause; later pauses double.
+fn restart_pause(restarts: i64) -> i64 {
+    let Ok(failures @ 1..) = u32::try_from(restarts) else { return 0 };
+    pause_after(failures, FIRST_PAUSE, LONGEST_PAUSE).as_secs() as i64
 }
 
 fn human(seconds: i64) -> String {
     api::time::format_duration(seconds * 1_000_000_000)
 }
 
-pub fn seconds(text: &str) -> i64 {
+pub(super) fn seconds(text: &str) -> i64 {
     time::parse(text).map_or(0, |time| time.seconds)
 }
 
@@ -165,9 +173,9 @@ pub fn seconds(text: &str) -> i64 {
 mod tests {
     use super::*;
 
-    fn life(end: Option<(i64, i64)>, restart: Restart, now: i64) -> Life<'static> {
-        let behaviour = Behaviour { end, ready_seconds: Some(2), stop_seconds: 0 };
-        Life { behaviour, restart, pod_uid: "u", now }
+    fn simulator(end: Option<(i64, i64)>, restart: Restart, now: i64) -> ContainerSimulator<'static> {
+        let options = SimulationOptions { end, ready_seconds: Some(2), stop_seconds: 0 };
+        ContainerSimulator { options, restart, pod_uid: "u", now }
     }
 
     fn show(container: &Container) -> String {
@@ -190,7 +198,7 @@ mod tests {
         let spec = tree! { "name" => "c", "image" => "i" };
         let (mut seen, mut now, mut told) = (Tree::Null, 100, Vec::new());
         for _ in 0..steps {
-            let container = life(end, restart, now).go_on(&spec, &seen);
+            let container = simulator(end, restart, now).advance(&spec, &seen);
             told.push(show(&container));
             now = container.next.unwrap_or(now);
             seen = container.status;
@@ -232,18 +240,18 @@ mod tests {
         );
         let spec = tree! { "name" => "c", "image" => "i" };
         let seen = run_until_ended(&spec);
-        let waits = life(Some((1, 1)), Restart::Always, 104).go_on(&spec, &seen);
+        let waits = simulator(Some((1, 1)), Restart::Always, 104).advance(&spec, &seen);
         assert_eq!(show(&waits), "back-off 10s restarting failed container=c, 1 restarts, next at 112");
-        let again = life(Some((1, 1)), Restart::Always, 105).go_on(&spec, &waits.status);
+        let again = simulator(Some((1, 1)), Restart::Always, 105).advance(&spec, &waits.status);
         assert_eq!(again, waits, "nothing changes while it waits");
-        assert_eq!(pause(60), LONGEST_PAUSE);
+        assert_eq!(restart_pause(60), LONGEST_PAUSE.as_secs() as i64);
     }
 
     /// The status of a container that has ended for the second time, at 102.
     fn run_until_ended(spec: &Tree) -> Tree {
         let mut seen = Tree::Null;
         for now in [100, 101, 101, 102] {
-            seen = life(Some((1, 1)), Restart::Always, now).go_on(spec, &seen).status;
+            seen = simulator(Some((1, 1)), Restart::Always, now).advance(spec, &seen).status;
         }
         seen
     }

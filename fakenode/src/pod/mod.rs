@@ -1,35 +1,35 @@
-//! What a node that runs nothing reports of a pod: the next write of its life, decided from the pod as it
-//! is seen and from the time. Whatever it needs to remember stands in the pod's status.
+//! Plans the next status update of a simulated pod from its object and the time. The plan keeps no
+//! state besides the pod's status.
 
-mod behaviour;
 mod containers;
+mod options;
 
 use api::{Tree, time, tree};
 
-use behaviour::Behaviour;
-use containers::{Life, Restart, TERMINATED, seconds};
-use podmodel::conditions::{self, Facts};
+use containers::{ContainerSimulator, Restart, TERMINATED, seconds};
+use options::SimulationOptions;
+use podmodel::conditions::{self, ConditionInputs};
 
-/// Where a pod runs.
-pub struct Host<'a> {
+/// The node of a pod.
+pub(crate) struct Host<'a> {
     pub address: &'a str,
     /// The pod's own address there; None where the node is full.
     pub pod_address: Option<&'a str>,
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     Nothing,
     /// A strategic merge patch of the status.
     Report(Tree),
-    /// Everything on the node is gone: the object may go too.
+    /// All containers have terminated: the object is deleted.
     Delete,
 }
 
 #[derive(Debug, PartialEq)]
-pub struct Plan {
+pub(crate) struct Plan {
     pub step: Step,
-    /// When to look again, in seconds of the wall clock.
+    /// The time of the next sync, in seconds of the wall clock.
     pub next: Option<i64>,
 }
 
@@ -37,15 +37,15 @@ impl Plan {
     const NOTHING: Plan = Plan { step: Step::Nothing, next: None };
 }
 
-pub fn plan(pod: &Tree, host: &Host<'_>, now: i64) -> Plan {
+pub(crate) fn plan(pod: &Tree, host: &Host<'_>, now: i64) -> Plan {
     if pod.at("metadata").has("deletionTimestamp") {
         return plan_end(pod, now);
     }
     if is_over(pod) {
         return Plan::NOTHING;
     }
-    let behaviour = match Behaviour::of(pod) {
-        Ok(behaviour) => behaviour,
+    let options = match SimulationOptions::of(pod) {
+        Ok(options) => options,
         Err(why) => return report(pod, fail(pod, now, "Annotation", &why.0), None),
     };
     if host.pod_address.is_none() {
@@ -55,14 +55,14 @@ pub fn plan(pod: &Tree, host: &Host<'_>, now: i64) -> Plan {
     if deadline.is_some_and(|deadline| now >= deadline) {
         return report(pod, stopped(pod, now, "DeadlineExceeded", TOO_LONG), None);
     }
-    let (status, next) = live(pod, host, behaviour, now);
+    let (status, next) = running_status(pod, host, options, now);
     report(pod, status, [next, deadline].into_iter().flatten().min())
 }
 
 const OUT_OF_PODS: &str = "Pod was rejected: Node didn't have enough resource: pods";
 const TOO_LONG: &str = "Pod was active on the node longer than the specified deadline";
 
-pub fn is_over(pod: &Tree) -> bool {
+pub(crate) fn is_over(pod: &Tree) -> bool {
     matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
@@ -100,14 +100,14 @@ fn same_field(a: &Tree, b: &Tree) -> bool {
     a == b || empty(a) && empty(b)
 }
 
-/// The status of a pod that goes on, and when it changes by itself.
-fn live(pod: &Tree, host: &Host<'_>, behaviour: Behaviour, now: i64) -> (Tree, Option<i64>) {
-    let life = Life { behaviour, restart: Restart::of(pod), pod_uid: pod.str("metadata.uid"), now };
+/// The status of a pod that has not finished, and the time of its next change.
+fn running_status(pod: &Tree, host: &Host<'_>, options: SimulationOptions, now: i64) -> (Tree, Option<i64>) {
+    let simulator = ContainerSimulator { options, restart: Restart::of(pod), pod_uid: pod.str("metadata.uid"), now };
     let seen = |list: &str, name: &str| find(pod, list, name);
     let main: Vec<_> = pod
         .list("spec.containers")
         .iter()
-        .map(|spec| life.go_on(spec, seen("status.containerStatuses", spec.str("name"))))
+        .map(|spec| simulator.advance(spec, seen("status.containerStatuses", spec.str("name"))))
         .collect();
     let codes: Option<Vec<i64>> = main.iter().map(|container| container.ended).collect();
     let phase = match &codes {
@@ -116,14 +116,14 @@ fn live(pod: &Tree, host: &Host<'_>, behaviour: Behaviour, now: i64) -> (Tree, O
         Some(_) => "Failed",
     };
     let over = codes.is_some();
-    let (inits, init_next) = init_containers(pod, &life, over);
-    let extra: Vec<Tree> = ephemeral_containers(pod, &life, over);
+    let (inits, init_next) = init_containers(pod, &simulator, over);
+    let extra: Vec<Tree> = ephemeral_containers(pod, &simulator, over);
     let next = main.iter().filter(|container| container.ended.is_none()).filter_map(|container| container.next);
     let next = next.chain(init_next).min().filter(|_| !over);
     let statuses: Vec<Tree> = main.into_iter().map(|container| container.status).collect();
     let unready = inits.iter().filter(|status| is_sidecar(pod, status.str("name"))).chain(&statuses);
     let unready = unready.filter(|status| !status.bool("ready")).map(|status| status.str("name")).collect();
-    let facts = Facts { phase, unready, incomplete: Vec::new(), has_sandbox: !over, begins_anew: None, now };
+    let facts = ConditionInputs { phase, unready, incomplete: Vec::new(), has_sandbox: !over, begins_anew: None, now };
     let conditions = conditions::conditions(pod, &facts);
     let mut status = base(pod, host, phase, now);
     status.set("conditions", conditions);
@@ -166,22 +166,26 @@ fn is_sidecar(pod: &Tree, name: &str) -> bool {
     find(pod, "spec.initContainers", name).str("restartPolicy") == "Always"
 }
 
-/// Those that prepare have done so; those that run beside the others end after them.
-fn init_containers(pod: &Tree, life: &Life<'_>, over: bool) -> (Vec<Tree>, Option<i64>) {
-    let runs_on = Life { behaviour: Behaviour { end: None, ..life.behaviour }, restart: Restart::Always, ..*life };
+/// Regular init containers have completed; sidecars terminate after the main containers.
+fn init_containers(pod: &Tree, simulator: &ContainerSimulator<'_>, over: bool) -> (Vec<Tree>, Option<i64>) {
+    let runs_on = ContainerSimulator {
+        options: SimulationOptions { end: None, ..simulator.options },
+        restart: Restart::Always,
+        ..*simulator
+    };
     let mut next = None;
     let one = |spec: &Tree| {
         let seen = find(pod, "status.initContainerStatuses", spec.str("name"));
         if seen.is_null() && (over || spec.str("restartPolicy") != "Always") {
-            return life.completed(spec);
+            return simulator.completed(spec);
         }
         if spec.str("restartPolicy") != "Always" {
             return seen.clone();
         }
         if over {
-            return if seen.at("state").has("running") { life.end(seen, 0) } else { seen.clone() };
+            return if seen.at("state").has("running") { simulator.terminate(seen, 0) } else { seen.clone() };
         }
-        let container = runs_on.go_on(spec, seen);
+        let container = runs_on.advance(spec, seen);
         next = [next, container.next].into_iter().flatten().min();
         container.status
     };
@@ -189,24 +193,32 @@ fn init_containers(pod: &Tree, life: &Life<'_>, over: bool) -> (Vec<Tree>, Optio
     (statuses, next)
 }
 
-fn ephemeral_containers(pod: &Tree, life: &Life<'_>, over: bool) -> Vec<Tree> {
-    let once = Life { behaviour: Behaviour { end: None, ..life.behaviour }, restart: Restart::Never, ..*life };
+fn ephemeral_containers(pod: &Tree, simulator: &ContainerSimulator<'_>, over: bool) -> Vec<Tree> {
+    let once = ContainerSimulator {
+        options: SimulationOptions { end: None, ..simulator.options },
+        restart: Restart::Never,
+        ..*simulator
+    };
     let one = |spec: &Tree| {
         let seen = find(pod, "status.ephemeralContainerStatuses", spec.str("name"));
-        if over && seen.at("state").has("running") { once.end(seen, TERMINATED) } else { once.go_on(spec, seen).status }
+        if over && seen.at("state").has("running") {
+            once.terminate(seen, TERMINATED)
+        } else {
+            once.advance(spec, seen).status
+        }
     };
     pod.list("spec.ephemeralContainers").iter().map(one).collect()
 }
 
-/// The end that somebody has asked for: containers first, then the object.
+/// Plans a deletion: containers first, then the object.
 fn plan_end(pod: &Tree, now: i64) -> Plan {
     let grace = pod.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
-    let stop = Behaviour::of(pod).map_or(0, |behaviour| behaviour.stop_seconds);
+    let stop = SimulationOptions::of(pod).map_or(0, |options| options.stop_seconds);
     let due = seconds(pod.str("metadata.deletionTimestamp")) - grace + stop.min(grace);
     if now < due && !is_over(pod) {
         return Plan { step: Step::Nothing, next: Some(due) };
     }
-    // Whoever counts ends has to see how it ended; nobody looks at the end of what is always started again.
+    // Controllers that count finished pods have to see how it ended; pods that always restart are not counted.
     let counted = pod.str("spec.restartPolicy") != "Always" || !pod.list("metadata.finalizers").is_empty();
     if counted && !is_over(pod) {
         return report(pod, stopped(pod, now, "", ""), None);
@@ -217,7 +229,7 @@ fn plan_end(pod: &Tree, now: i64) -> Plan {
     if kept { Plan::NOTHING } else { Plan { step: Step::Delete, next: None } }
 }
 
-/// A pod that was refused: it never ran.
+/// The status of a pod that the node has rejected.
 fn fail(pod: &Tree, now: i64, reason: &str, message: &str) -> Tree {
     let started = pod.str("status.startTime");
     let mut status = tree! {
@@ -230,13 +242,13 @@ fn fail(pod: &Tree, now: i64, reason: &str, message: &str) -> Tree {
     status
 }
 
-/// All that runs is told to end.
+/// The status of a pod whose containers were terminated.
 fn stopped(pod: &Tree, now: i64, reason: &str, message: &str) -> Tree {
-    let behaviour = Behaviour { end: None, ready_seconds: None, stop_seconds: 0 };
-    let life = Life { behaviour, restart: Restart::Never, pod_uid: pod.str("metadata.uid"), now };
+    let options = SimulationOptions { end: None, ready_seconds: None, stop_seconds: 0 };
+    let simulator = ContainerSimulator { options, restart: Restart::Never, pod_uid: pod.str("metadata.uid"), now };
     let end = |status: &Tree| {
         let ended = status.at("state").has("terminated");
-        if ended { status.clone() } else { life.end(status, TERMINATED) }
+        if ended { status.clone() } else { simulator.terminate(status, TERMINATED) }
     };
     let mut status = tree! { "phase" => "Failed" };
     for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
@@ -250,7 +262,7 @@ fn stopped(pod: &Tree, now: i64, reason: &str, message: &str) -> Tree {
             status.set(key, text);
         }
     }
-    let ended = Facts {
+    let ended = ConditionInputs {
         phase: "Failed",
         unready: Vec::new(),
         incomplete: Vec::new(),

@@ -17,6 +17,7 @@ use verifier::ServerVerifier;
 
 /// ALPN identifiers.
 pub const HTTP1: &[u8] = b"http/1.1";
+/// The ALPN name of HTTP/2.
 pub const HTTP2: &[u8] = b"h2";
 
 /// The system's CA bundle on the common distributions.
@@ -26,15 +27,15 @@ pub const SYSTEM_BUNDLES: &[&str] =
 /// The server certificates that a client accepts.
 #[derive(Debug, Clone)]
 pub enum Trust {
-    /// Those of the CAs that the system trusts.
+    /// Certificates of the system's CAs.
     System,
-    /// Those of these CAs and of no others.
+    /// Certificates of these CAs only.
     CaBundle(Vec<CertificateDer<'static>>),
-    /// The one with this fingerprint, regardless of its name.
+    /// The certificate with this fingerprint, regardless of its name.
     Certificate(String),
     /// Any certificate: only if an operator has configured it explicitly, or if the server proves its identity
     /// otherwise.
-    Anybody,
+    InsecureSkipVerify,
 }
 
 impl Trust {
@@ -47,7 +48,7 @@ impl Trust {
 /// Why PEM is not a CA bundle, or not a certificate with its key.
 #[derive(Debug, thiserror::Error)]
 pub enum PemError {
-    /// It contains other things, or nothing.
+    /// The file contains other data, or nothing.
     #[error("no certificate found")]
     NoCertificate,
     /// A certificate is not valid PEM.
@@ -88,7 +89,7 @@ impl Identity {
     }
 }
 
-/// The one cryptography provider of the process.
+/// The cryptography provider of the process.
 pub fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     PROVIDER.get_or_init(|| Arc::new(crypto::default_provider())).clone()

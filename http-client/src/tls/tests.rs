@@ -81,7 +81,7 @@ fn trust_decides_which_certificates_are_accepted() {
         ("itself, expired", bundle(&expired.certificate), &expired, "a.example", false),
         ("its fingerprint", pinned(&own), &own, "b.example", true),
         ("another fingerprint", pinned(&signed), &own, "a.example", false),
-        ("anybody", Trust::Anybody, &expired, "b.example", true),
+        ("anybody", Trust::InsecureSkipVerify, &expired, "b.example", true),
     ];
     for (case, trust, server, name, want) in cases {
         assert_eq!(accepts(trust, server, name), want, "{case}");

@@ -15,12 +15,12 @@ use super::{Trust, fingerprint, provider, system_bundle};
 
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
-    accepted: Accepted,
+    accepted: Policy,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 #[derive(Debug)]
-enum Accepted {
+enum Policy {
     Any,
     Fingerprint(String),
     Bundle(Bundle),
@@ -29,10 +29,10 @@ enum Accepted {
 impl ServerVerifier {
     pub(super) fn new(trust: &Trust) -> Result<ServerVerifier, Error> {
         let accepted = match trust {
-            Trust::Anybody => Accepted::Any,
-            Trust::Certificate(fingerprint) => Accepted::Fingerprint(fingerprint.clone()),
-            Trust::CaBundle(cas) => Accepted::Bundle(Bundle::new(cas.clone())?),
-            Trust::System => Accepted::Bundle(Bundle::new(system_bundle().unwrap_or_default())?),
+            Trust::InsecureSkipVerify => Policy::Any,
+            Trust::Certificate(fingerprint) => Policy::Fingerprint(fingerprint.clone()),
+            Trust::CaBundle(cas) => Policy::Bundle(Bundle::new(cas.clone())?),
+            Trust::System => Policy::Bundle(Bundle::new(system_bundle().unwrap_or_default())?),
         };
         Ok(ServerVerifier { accepted, algorithms: provider().signature_verification_algorithms })
     }
@@ -48,12 +48,10 @@ impl ServerCertVerifier for ServerVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match &self.accepted {
-            Accepted::Any => Ok(ServerCertVerified::assertion()),
-            Accepted::Fingerprint(wanted) if fingerprint(leaf) == *wanted => Ok(ServerCertVerified::assertion()),
-            Accepted::Fingerprint(_) => {
-                Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
-            }
-            Accepted::Bundle(bundle) => bundle.verify(leaf, intermediates, name, ocsp, now),
+            Policy::Any => Ok(ServerCertVerified::assertion()),
+            Policy::Fingerprint(wanted) if fingerprint(leaf) == *wanted => Ok(ServerCertVerified::assertion()),
+            Policy::Fingerprint(_) => Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)),
+            Policy::Bundle(bundle) => bundle.verify(leaf, intermediates, name, ocsp, now),
         }
     }
 

@@ -6,7 +6,7 @@ use api::validation::fully_qualified_name;
 
 use super::rules;
 use crate::kind::Kind;
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 
 pub(crate) static KIND: Kind = Kind {
     validate,
@@ -23,7 +23,7 @@ pub(crate) static KIND: Kind = Kind {
 
 fn validate(object: &Tree, errors: &mut Errors) {
     let path = Path::root("initializers");
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, initializer) in object.list("initializers").iter().enumerate() {
         let (path, name) = (path.index(index), initializer.str("name"));
         match name {

@@ -1,6 +1,9 @@
 //! MutatingAdmissionPolicyBinding.
 
-use super::{policy, rules};
+use api::Tree;
+use api::field::Errors;
+
+use super::{mutating_admission_policy, policy, rules};
 use crate::kind::{Kind, column};
 
 pub(crate) static KIND: Kind = Kind {
@@ -11,12 +14,12 @@ pub(crate) static KIND: Kind = Kind {
         column("ParamRef", "string", "", 0),
         column("Age", "string", "", 0),
     ],
-    refused: Some(rules::CEL_MISSING),
     set_defaults: policy::set_binding_defaults,
     prepare_create: rules::prepare_create,
     prepare_update: rules::prepare_update,
-    validate: policy::validate_binding,
-    validate_update: |object, _, errors| policy::validate_binding(object, errors),
+    validate,
+    validate_update: |object, _, errors| validate(object, errors),
+    warnings: rules::warn_of_reserved_name,
     unconditional_update: false,
     cells: policy::binding_cells,
     ..Kind::cluster(
@@ -27,3 +30,8 @@ pub(crate) static KIND: Kind = Kind {
         "mutatingadmissionpolicybinding",
     )
 };
+
+fn validate(object: &Tree, errors: &mut Errors) {
+    policy::validate_binding(object, errors);
+    mutating_admission_policy::validate_operations(object.at("spec.matchResources"), "spec.matchResources", errors);
+}

@@ -16,8 +16,9 @@ pub(crate) static KIND: Kind = Kind {
     set_defaults: webhook::set_mutating_defaults,
     prepare_create: rules::prepare_create,
     prepare_update: rules::prepare_update,
-    validate: webhook::validate,
-    validate_update: |object, _, errors| webhook::validate(object, errors),
+    validate: |object, errors| webhook::validate(object, None, errors),
+    validate_update: |object, old, errors| webhook::validate(object, Some(old), errors),
+    warnings: rules::warn_of_reserved_name,
     unconditional_update: false,
     cells,
     ..Kind::cluster(

@@ -4,9 +4,10 @@ use api::Tree;
 use api::field::{Errors, Path};
 use api::validation::{c_identifier, dns1035_label, dns1123_subdomain};
 
+use super::expressions::{ExpressionKind, PolicyCompiler};
 use super::rules;
+use super::stored::StoredExpressions;
 use crate::cells;
-use crate::podspec::seen::Seen;
 use crate::podspec::validate_label_selector;
 
 const SPEC: Path<'static> = Path::root("spec");
@@ -24,12 +25,10 @@ pub(crate) fn set_binding_defaults(object: &mut Tree) {
     if let Some(resources) = spec.get_mut("matchResources") {
         rules::set_match_defaults(resources);
     }
-    if let Some(reference) = spec.get_mut("paramRef") {
-        reference.set_default("parameterNotFoundAction", "Deny");
-    }
 }
 
-pub(super) fn validate(object: &Tree, errors: &mut Errors) {
+/// Validates the fields that both kinds of policies share. The result compiles the other expressions.
+pub(super) fn validate(object: &Tree, old: Option<&Tree>, errors: &mut Errors) -> PolicyExpressions {
     let spec = object.at("spec");
     rules::validate_one_of(spec, "failurePolicy", rules::FAILURE_POLICIES, &SPEC, errors);
     if spec.has("paramKind") {
@@ -45,8 +44,66 @@ pub(super) fn validate(object: &Tree, errors: &mut Errors) {
             }
         }
     }
-    rules::validate_match_conditions(spec, &SPEC, errors);
-    validate_variables(spec.list("variables"), &SPEC.field("variables"), errors);
+    let stored = StoredExpressions::of(old.map(|old| old.at("spec")));
+    PolicyExpressions { compiler: stored.compiler(spec.has("paramKind")), stored }
+}
+
+/// Match conditions that have not changed are not validated again.
+pub(super) fn validate_conditions(
+    object: &Tree,
+    old: Option<&Tree>,
+    expressions: &PolicyExpressions,
+    errors: &mut Errors,
+) {
+    let same = |field: &str| old.is_some_and(|old| old.at(field) == object.at(field));
+    if !(same("spec.paramKind") && same("spec.matchConditions")) {
+        rules::validate_match_conditions(object.at("spec"), &expressions.stored, &SPEC, errors);
+    }
+}
+
+/// The compiler of a policy, and which expressions it had before.
+pub(super) struct PolicyExpressions {
+    pub compiler: PolicyCompiler,
+    stored: StoredExpressions,
+}
+
+impl PolicyExpressions {
+    /// Compiles an expression and adds its error. `text` is compiled, `shown` is the value of the error.
+    pub(super) fn check(
+        &self,
+        kind: ExpressionKind,
+        (text, shown): (&str, &str),
+        path: &Path<'_>,
+        errors: &mut Errors,
+    ) {
+        let compiler = self.compiler.for_expressions(self.stored.environment(shown));
+        rules::report(compiler.compile(kind, text).err(), shown, path, errors);
+    }
+
+    pub(super) fn add_variables(&mut self, variables: &[Tree], errors: &mut Errors) {
+        let path = SPEC.field("variables");
+        if !variables.is_empty() {
+            self.compiler = self.compiler.clone().with_variables();
+        }
+        for (index, variable) in variables.iter().enumerate() {
+            self.add_variable(variable, &path.index(index), errors);
+        }
+    }
+
+    fn add_variable(&mut self, variable: &Tree, path: &Path<'_>, errors: &mut Errors) {
+        let (name, text) = (variable.str("name"), variable.str("expression"));
+        if name.trim().is_empty() {
+            errors.required(&path.field("name"), "name is not specified");
+        } else if !c_identifier(name).is_empty() || cel::is_reserved(name) {
+            errors.invalid(&path.field("name"), name, "must be a valid CEL identifier");
+        }
+        if text.trim().is_empty() {
+            return errors.required(&path.field("expression"), "expression is not specified");
+        }
+        let mut compiler = self.compiler.for_expressions(self.stored.environment(text));
+        rules::report(compiler.add_variable(name, text).err(), text, &path.field("expression"), errors);
+        self.compiler = compiler;
+    }
 }
 
 fn validate_param_kind(kind: &Tree, path: &Path<'_>, errors: &mut Errors) {
@@ -54,11 +111,7 @@ fn validate_param_kind(kind: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if api_version.is_empty() {
         errors.required(&path.field("apiVersion"), "");
     } else {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        if !group.is_empty() {
-            errors.invalid_all(&path.field("apiVersion"), group, dns1123_subdomain(group));
-        }
-        errors.invalid_all(&path.field("apiVersion"), version, dns1035_label(version));
+        validate_group_version(api_version, &path.field("apiVersion"), errors);
     }
     if name.is_empty() {
         errors.required(&path.field("kind"), "");
@@ -71,19 +124,20 @@ fn validate_param_kind(kind: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_variables(variables: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen = Seen::new();
-    for (index, variable) in variables.iter().enumerate() {
-        let (path, name) = (path.index(index), variable.str("name"));
-        if name.is_empty() {
-            errors.required(&path.field("name"), "name is not specified");
-        } else if !c_identifier(name).is_empty() {
-            errors.invalid(&path.field("name"), name, "must be a valid CEL identifier");
-        }
-        rules::validate_expression(variable, "expression", &path, errors);
-        if !seen.insert(name) {
-            errors.duplicate(&path.field("name"), name);
-        }
+fn validate_group_version(api_version: &str, path: &Path<'_>, errors: &mut Errors) {
+    if api_version.matches('/').count() > 1 {
+        let detail = format!("unexpected GroupVersion string: {api_version}");
+        return errors.invalid(path, api_version, &detail);
+    }
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let join = |messages: Vec<String>| Some(messages.join(",")).filter(|joined| !joined.is_empty());
+    if let Some(detail) = join(dns1123_subdomain(group)).filter(|_| !group.is_empty()) {
+        errors.invalid(path, group, &detail);
+    }
+    if version.is_empty() {
+        errors.invalid(path, api_version, "version must be specified");
+    } else if let Some(detail) = join(dns1035_label(version)) {
+        errors.invalid(path, version, &detail);
     }
 }
 

@@ -1,16 +1,16 @@
-//! Shared by policies and webhooks: rules, match conditions and matched resources. CEL expressions are not compiled
-//! here.
+//! Shared by policies and webhooks: rules, match conditions and matched resources.
 
 use api::field::{Errors, Path};
-use api::validation::qualified_name;
+use api::validation::{path_segment_name, qualified_name};
 use api::{Tree, tree};
 
+use super::expressions::{ExpressionError, ExpressionKind};
+use super::stored::StoredExpressions;
 use crate::kind::{Context, bump_generation};
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 use crate::podspec::validate_label_selector;
 use crate::prepare;
 
-pub(crate) const CEL_MISSING: &str = "admission policies need the CEL engine, which is not built in yet";
 pub(crate) const FAILURE_POLICIES: &[&str] = &["Fail", "Ignore"];
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];
@@ -25,6 +25,17 @@ pub(super) fn prepare_create(object: &mut Tree, context: &Context<'_>) {
 pub(super) fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     prepare::keep_status(object, old, context);
     bump_generation(object, old, &["spec", "webhooks"]);
+}
+
+/// The suffix that upstream reserves for configurations from files.
+const STATIC_SUFFIX: &str = ".static.k8s.io";
+
+pub(super) fn warn_of_reserved_name(object: &Tree, _: Option<&Tree>) -> Vec<String> {
+    let is_reserved = object.str("metadata.name").ends_with(STATIC_SUFFIX);
+    let warning = format!(
+        "metadata.name: names ending with {STATIC_SUFFIX:?} are reserved for static manifest-based configurations and cannot be managed via the API"
+    );
+    is_reserved.then_some(warning).into_iter().collect()
 }
 
 /// A rule without a scope applies to both scopes.
@@ -56,6 +67,7 @@ pub(crate) fn validate_match_resources(resources: &Tree, path: &Path<'_>, errors
     validate_selectors(resources, path, errors);
     for list in ["resourceRules", "excludeResourceRules"] {
         for (index, rule) in resources.list(list).iter().enumerate() {
+            validate_resource_names(rule, &path.field(list).index(index).field("resourceNames"), errors);
             validate_rule(rule, &path.field(list).index(index), errors);
         }
     }
@@ -70,6 +82,16 @@ pub(crate) fn validate_selectors(object: &Tree, path: &Path<'_>, errors: &mut Er
 
 pub(crate) fn validate_match_policy(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_one_of(object, "matchPolicy", MATCH_POLICIES, path, errors);
+}
+
+fn validate_resource_names(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let mut seen = SmallSet::new();
+    for (index, name) in rule.list("resourceNames").iter().filter_map(Tree::as_str).enumerate() {
+        errors.invalid_all(&path.index(index), name, path_segment_name(name));
+        if !seen.insert(name) {
+            errors.duplicate(&path.index(index), name);
+        }
+    }
 }
 
 pub(crate) fn validate_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
@@ -123,7 +145,7 @@ fn validate_resources(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if resources.is_empty() {
         errors.required(path, "");
     }
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, resource) in resources.iter().enumerate() {
         if resource.is_empty() {
             errors.required(&path.index(index), "");
@@ -148,32 +170,50 @@ fn validate_resources(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn is_seen(seen: &Seen<&str>, resource: &str) -> bool {
+fn is_seen(seen: &SmallSet<&str>, resource: &str) -> bool {
     seen.contains(&resource)
 }
 
-pub(crate) fn validate_match_conditions(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
+/// The conditions of a webhook or a policy. Stored conditions can use functions that are new in this version.
+pub(crate) fn validate_match_conditions(
+    object: &Tree,
+    stored: &StoredExpressions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let (conditions, path) = (object.list("matchConditions"), path.field("matchConditions"));
     if conditions.len() > MAX_MATCH_CONDITIONS {
         return errors.too_many(&path, conditions.len(), MAX_MATCH_CONDITIONS);
     }
-    let mut seen = Seen::new();
+    let compiler = stored.compiler(object.has("paramKind"));
+    let mut seen = SmallSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let (path, name) = (path.index(index), condition.str("name"));
-        validate_expression(condition, "expression", &path, errors);
+        let text = condition.str("expression").trim();
+        match text {
+            "" => errors.required(&path.field("expression"), ""),
+            text => {
+                let compiler = compiler.for_expressions(stored.environment(text));
+                let result = compiler.compile(ExpressionKind::MatchCondition, text);
+                report(result.err(), text, &path.field("expression"), errors);
+            }
+        }
         match name {
             "" => errors.required(&path.field("name"), ""),
             name => errors.invalid_all(&path.field("name"), name, qualified_name(name)),
         }
-        if !seen.insert(name) {
+        if !name.is_empty() && !seen.insert(name) {
             errors.duplicate(&path.field("name"), name);
         }
     }
 }
 
-pub(crate) fn validate_expression(object: &Tree, field: &str, path: &Path<'_>, errors: &mut Errors) {
-    if object.str(field).trim().is_empty() {
-        errors.required(&path.field(field), &format!("{field} is not specified"));
+/// Adds the error of an expression. A constant that cannot be used is an internal error upstream.
+pub(crate) fn report(error: Option<ExpressionError>, text: &str, path: &Path<'_>, errors: &mut Errors) {
+    match error {
+        None => {}
+        Some(error @ ExpressionError::Program(_)) => errors.internal(path, &error.to_string()),
+        Some(error) => errors.invalid(path, text, &error.to_string()),
     }
 }
 

@@ -5,7 +5,7 @@ use api::field::{Errors, Path};
 
 use super::{policy, rules};
 use crate::kind::{Kind, column};
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 
 pub(crate) static KIND: Kind = Kind {
     categories: &["api-extensions"],
@@ -15,12 +15,12 @@ pub(crate) static KIND: Kind = Kind {
         column("ParamRef", "string", "", 0),
         column("Age", "string", "", 0),
     ],
-    refused: Some(rules::CEL_MISSING),
     set_defaults: policy::set_binding_defaults,
     prepare_create: rules::prepare_create,
     prepare_update: rules::prepare_update,
     validate,
     validate_update: |object, _, errors| validate(object, errors),
+    warnings: rules::warn_of_reserved_name,
     unconditional_update: false,
     cells: policy::binding_cells,
     ..Kind::cluster(
@@ -41,7 +41,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
     if actions.is_empty() {
         errors.required(&path, "");
     }
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, action) in actions.iter().enumerate() {
         let text = action.as_str().unwrap_or("");
         if !ACTIONS.contains(&text) {

@@ -5,7 +5,8 @@ use api::field::{Errors, Path};
 use api::validation::{dns1035_label, dns1123_subdomain, fully_qualified_name, port_number};
 
 use super::rules;
-use crate::podspec::seen::Seen;
+use super::stored::StoredExpressions;
+use crate::podspec::small_set::SmallSet;
 
 const SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun"];
 const FORM: &str = "; desired format: https://host[/path]";
@@ -29,19 +30,29 @@ pub(crate) fn set_mutating_defaults(object: &mut Tree) {
     }
 }
 
-pub(super) fn validate(object: &Tree, errors: &mut Errors) {
+pub(super) fn validate(object: &Tree, old: Option<&Tree>, errors: &mut Errors) {
     let webhooks = object.list("webhooks");
+    let stored = StoredExpressions::of(old);
     let path = Path::root("webhooks");
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, webhook) in webhooks.iter().enumerate() {
         let path = path.index(index);
         validate_webhook(webhook, &path, errors);
+        if !has_stored_conditions(webhooks, old) {
+            rules::validate_match_conditions(webhook, &stored, &path, errors);
+        }
         validate_versions(webhook, &path.field("admissionReviewVersions"), errors);
         let name = webhook.str("name");
         if !name.is_empty() && !seen.insert(name) {
             errors.duplicate(&path.field("name"), name);
         }
     }
+}
+
+/// Whether no match condition has changed.
+fn has_stored_conditions(webhooks: &[Tree], old: Option<&Tree>) -> bool {
+    let Some(old) = old.map(|old| old.list("webhooks")).filter(|old| old.len() == webhooks.len()) else { return false };
+    webhooks.iter().zip(old).all(|(webhook, old)| webhook.at("matchConditions") == old.at("matchConditions"))
 }
 
 fn validate_webhook(webhook: &Tree, path: &Path<'_>, errors: &mut Errors) {
@@ -66,16 +77,9 @@ fn validate_webhook(webhook: &Tree, path: &Path<'_>, errors: &mut Errors) {
     rules::validate_selectors(webhook, path, errors);
     rules::validate_one_of(webhook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
     validate_client(webhook.at("clientConfig"), &path.field("clientConfig"), errors);
-    rules::validate_match_conditions(webhook, path, errors);
-    if !webhook.list("matchConditions").is_empty() {
-        errors.forbidden(
-            &path.field("matchConditions"),
-            "match conditions need the CEL engine, which is not built in yet",
-        );
-    }
 }
 
-fn validate_client(client: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_client(client: &Tree, path: &Path<'_>, errors: &mut Errors) {
     match (client.at("url").as_str(), client.get("service")) {
         (Some(url), None) => validate_url(url, &path.field("url"), errors),
         (None, Some(service)) => validate_service(service, &path.field("service"), errors),
@@ -148,7 +152,7 @@ fn validate_versions(webhook: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if versions.is_empty() {
         return errors.required(path, "must specify one of v1, v1beta1");
     }
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, version) in versions.iter().enumerate() {
         let text = version.as_str().unwrap_or("");
         if !seen.insert(text) {
@@ -179,7 +183,7 @@ mod tests {
         let mut object = tree! { "webhooks" => list![webhook] };
         set_mutating_defaults(&mut object);
         let mut errors = Errors::new();
-        validate(&object, &mut errors);
+        validate(&object, None, &mut errors);
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(texts, want, "{field}");
     }

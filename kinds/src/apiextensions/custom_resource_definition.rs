@@ -2,7 +2,8 @@
 
 use api::{Tree, tree};
 
-use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, bump_generation, column};
+use super::validate;
+use crate::kind::{Context, Kind, Lifecycle, StatusRules, Subresource, Verb, bump_generation, column};
 use crate::{cells, names, prepare};
 
 pub(crate) static KIND: Kind = Kind {
@@ -21,18 +22,24 @@ pub(crate) static KIND: Kind = Kind {
         column("ShortNames", "string", "", 1),
         column("Established", "boolean", "", 1),
     ],
-    refused: Some("custom resources need the engine that serves them, which is not built in yet"),
-    validate_name: names::any,
+    validate_name: names::dns_subdomain,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    warnings: validate::warnings,
     set_defaults,
     prepare_create,
     prepare_update,
     reset: &["status"],
-    status: Some(StatusRules {
-        prepare: prepare::keep_all_but_status,
-        validate: prepare::any_status,
-        reset: &["metadata", "spec"],
-    }),
+    status: Some(StatusRules { prepare: prepare::keep_spec, validate: validate::validate_status, reset: &["spec"] }),
     unconditional_update: false,
+    lifecycle: Lifecycle {
+        returns_deleted: true,
+        deletion_finalizer: Some("customresourcecleanup.apiextensions.k8s.io"),
+        mark_deleted,
+        is_settled: Some(is_settled),
+        has_dependents: false,
+        ..Lifecycle::DEFAULT
+    },
     cells,
     ..Kind::cluster(
         "apiextensions.k8s.io",
@@ -57,14 +64,21 @@ fn set_defaults(object: &mut Tree) {
     if let Some(service) = spec.at_mut("conversion.webhook.clientConfig.service") {
         service.set_default("port", 443);
     }
+    if object.list("status.storedVersions").is_empty() {
+        let stored = stored_versions(object);
+        object.child("status").set("storedVersions", stored);
+    }
 }
 
 /// The storage version is the first stored version.
 fn prepare_create(object: &mut Tree, _: &Context<'_>) {
-    let stored = object.list("spec.versions").iter().filter(|version| version.bool("storage"));
-    let stored: Vec<Tree> = stored.map(|version| Tree::from(version.str("name"))).collect();
-    object.set("status", tree! { "storedVersions" => stored });
+    object.set("status", tree! { "storedVersions" => stored_versions(object) });
     prepare::first_generation(object);
+}
+
+fn stored_versions(object: &Tree) -> Vec<Tree> {
+    let stored = object.list("spec.versions").iter().find(|version| version.bool("storage"));
+    stored.map(|version| Tree::from(version.str("name"))).into_iter().collect()
 }
 
 fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
@@ -76,6 +90,25 @@ fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     if !stored.contains(&name) {
         stored.push(name);
     }
+}
+
+/// Whether the names are accepted and served, or rejected.
+fn is_settled(definition: &Tree) -> bool {
+    definition.list("status.conditions").iter().any(|condition| {
+        condition.str("type") == "Established"
+            && (condition.str("status") == "True" || condition.str("reason") != "Installing")
+    })
+}
+
+/// The definition is kept until its objects are deleted.
+fn mark_deleted(object: &mut Tree) {
+    let now = object.str("metadata.deletionTimestamp").to_string();
+    let conditions = object.child("status").list_entry("conditions");
+    conditions.retain(|condition| condition.str("type") != "Terminating");
+    conditions.push(tree! {
+        "type" => "Terminating", "status" => "True", "lastTransitionTime" => now, "reason" => "InstanceDeletionPending",
+        "message" => "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+    });
 }
 
 fn cells(object: &Tree, _: i64) -> Vec<Tree> {

@@ -1,3 +1,5 @@
-//! The kinds of the `apiextensions` group, one file per kind.
+//! `apiextensions.k8s.io`.
 
 pub(crate) mod custom_resource_definition;
+mod printed;
+mod validate;

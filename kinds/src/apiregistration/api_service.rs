@@ -4,7 +4,7 @@ use api::field::{Errors, Path};
 use api::validation::{dns1035_label, dns1123_subdomain, port_number};
 use api::{Tree, time, tree};
 
-use crate::kind::{Context, Kind, Lifecycle, StatusRules, Subresource, Verb, column};
+use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column};
 use crate::{cells, names, prepare};
 
 pub(crate) static KIND: Kind = Kind {
@@ -27,12 +27,10 @@ pub(crate) static KIND: Kind = Kind {
     status: Some(StatusRules { prepare: prepare::keep_spec, validate: prepare::any_status, reset: &["spec"] }),
     unconditional_update: false,
     cells,
-    lifecycle: Lifecycle { is_refused: |object| object.at("spec").has("service"), ..Lifecycle::DEFAULT },
     ..Kind::cluster("apiregistration.k8s.io", "v1", "APIService", "apiservices", "apiservice")
 };
 
 const SPEC: Path<'static> = Path::root("spec");
-const NO_PROXY: &str = "extension API servers need the aggregation layer, which is not built in yet";
 
 /// Local API services are available from the start.
 fn prepare_create(object: &mut Tree, context: &Context<'_>) {
@@ -55,7 +53,7 @@ fn set_defaults(object: &mut Tree) {
 }
 
 fn validate(object: &Tree, errors: &mut Errors) {
-    let (spec, before) = (object.at("spec"), errors.len());
+    let spec = object.at("spec");
     validate_name(object, errors);
     validate_priority(spec, "groupPriorityMinimum", 20_000, errors);
     validate_priority(spec, "versionPriority", 1000, errors);
@@ -66,12 +64,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
     errors.invalid_all(&SPEC.field("version"), version, dns1035_label(version));
     match spec.get("service") {
         None => validate_local(spec, errors),
-        Some(service) => {
-            validate_service(service, spec, errors);
-            if errors.len() == before {
-                errors.forbidden(&SPEC.field("service"), NO_PROXY);
-            }
-        }
+        Some(service) => validate_service(service, spec, errors),
     }
 }
 
@@ -157,7 +150,7 @@ mod tests {
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), want);
         };
         let service = tree! { "name" => "s", "namespace" => "n", "port" => 443 };
-        check(service, &[&format!("spec.service: Forbidden: {NO_PROXY}")]);
+        check(service, &[]);
         check(tree! { "name" => "s", "port" => 443 }, &["spec.service.namespace: Required value"]);
     }
 }

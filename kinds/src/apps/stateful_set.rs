@@ -7,7 +7,7 @@ use api::{Tree, tree, validation};
 
 use crate::gojson::{self, EMPTY, GoField, NULL, field};
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 use crate::workload::{self, SPEC};
 use crate::{cells, checks, internal, meta, podspec, scale, strategy};
 
@@ -90,17 +90,17 @@ fn set_strategy_defaults(strategy: &mut Tree) {
 
 /// Parts of the spec that an update does not validate: they are immutable, or were stored by an older server.
 #[derive(Default)]
-struct Skip {
+struct SkippedChecks {
     service_name: bool,
     template: bool,
     claims: bool,
 }
 
 fn validate(stateful_set: &Tree, errors: &mut Errors) {
-    validate_spec(stateful_set.at("spec"), &Skip::default(), errors);
+    validate_spec(stateful_set.at("spec"), &SkippedChecks::default(), errors);
 }
 
-fn validate_spec(spec: &Tree, skip: &Skip, errors: &mut Errors) {
+fn validate_spec(spec: &Tree, skip: &SkippedChecks, errors: &mut Errors) {
     match spec.str("podManagementPolicy") {
         "" => errors.required(&SPEC.field("podManagementPolicy"), ""),
         "OrderedReady" | "Parallel" => {}
@@ -121,7 +121,7 @@ fn validate_spec(spec: &Tree, skip: &Skip, errors: &mut Errors) {
     workload::validate_running_template(spec.at("template"), "StatefulSet", &SPEC.field("template"), errors);
 }
 
-fn validate_selector_and_template(spec: &Tree, skip: &Skip, errors: &mut Errors) {
+fn validate_selector_and_template(spec: &Tree, skip: &SkippedChecks, errors: &mut Errors) {
     let selector = workload::validate_selector(&KIND, spec, "empty selector is invalid for statefulset", errors);
     let Some(selector) = selector else {
         let value = workload::selector_value(&KIND, spec.at("selector"));
@@ -157,7 +157,7 @@ fn template_of_pods(spec: &Tree) -> Cow<'_, Tree> {
 
 /// A claim replaces a volume of the same name.
 fn with_claims(volumes: &[Tree], claims: &[Tree]) -> Vec<Tree> {
-    let mut names = Seen::new();
+    let mut names = SmallSet::new();
     let mut all = Vec::with_capacity(volumes.len() + claims.len());
     for name in claims.iter().map(|claim| claim.str("metadata.name")) {
         if names.insert(name) {
@@ -227,7 +227,7 @@ fn validate_claims(claims: &[Tree], errors: &mut Errors) {
 }
 
 fn validate_update(stateful_set: &Tree, old: &Tree, errors: &mut Errors) {
-    let mut skip = Skip { service_name: true, template: false, claims: true };
+    let mut skip = SkippedChecks { service_name: true, template: false, claims: true };
     let mut old_errors = Errors::new();
     validate_spec(old.at("spec"), &skip, &mut old_errors);
     skip.template = !old_errors.is_empty();

@@ -49,7 +49,7 @@ fn validate_update(autoscaler: &Tree, old: &Tree, errors: &mut Errors) {
     v2::validate_update(&to_v2(autoscaler.clone()), &to_v2(old.clone()), errors);
 }
 
-/// v1 does not know the position of its target among the metrics; usually it is first.
+/// v1 does not have the position of its target among the metrics; usually it is the first.
 fn cpu_first(mut autoscaler: Tree) -> Tree {
     if let Some(Tree::List(metrics)) = autoscaler.child("spec").get_mut("metrics") {
         metrics.sort_by_key(|metric| metric.str("resource.name") != "cpu");

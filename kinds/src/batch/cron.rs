@@ -3,6 +3,8 @@
 
 use thiserror::Error;
 
+use crate::time_zones;
+
 /// Why a text is not a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ScheduleError {
@@ -28,7 +30,7 @@ pub enum ScheduleError {
     Interval {
         /// The whole descriptor.
         descriptor: String,
-        /// What is wrong with the duration.
+        /// The error in the duration.
         reason: String,
     },
     /// A range has more than two ends.
@@ -40,7 +42,7 @@ pub enum ScheduleError {
     /// A range is not within the values of its field.
     #[error("{problem}: {range}")]
     Range {
-        /// What is wrong, with the numbers.
+        /// The error, with the numbers.
         problem: RangeProblem,
         /// The text of the range.
         range: String,
@@ -63,19 +65,19 @@ pub enum ScheduleError {
     },
 }
 
-/// What is wrong with a range.
+/// The errors of a range.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RangeProblem {
-    /// It begins below the minimum of the field.
+    /// The range begins below the minimum of the field.
     #[error("beginning of range ({0}) below minimum ({1})")]
     BelowMinimum(u32, u32),
-    /// It ends above the maximum of the field.
+    /// The range ends above the maximum of the field.
     #[error("end of range ({0}) above maximum ({1})")]
     AboveMaximum(u32, u32),
-    /// It ends before it begins.
+    /// The range ends before it begins.
     #[error("beginning of range ({0}) beyond end of range ({1})")]
     Reversed(u32, u32),
-    /// It has the step 0.
+    /// The range has the step 0.
     #[error("step of range should be a positive number")]
     ZeroStep,
 }
@@ -153,7 +155,7 @@ fn split_zone(text: &str) -> Option<(&str, &str)> {
 
 fn skip_zone(text: &str) -> Result<&str, ScheduleError> {
     let Some((zone, rest)) = split_zone(text) else { return Ok(text) };
-    if zone.is_empty() || zone == "Local" || is_zone(zone) {
+    if zone.is_empty() || zone == "Local" || time_zones::is_zone(zone) {
         return Ok(rest.trim());
     }
     Err(ScheduleError::UnknownZone(zone.to_string()))
@@ -266,14 +268,6 @@ fn parse_number(text: &str) -> Result<u32, ScheduleError> {
     Ok(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
-/// Names of the time zone database, sorted.
-static ZONES: &str = include_str!("time_zones.txt");
-
-/// An exact name of the time zone database.
-pub fn is_zone(name: &str) -> bool {
-    ZONES.lines().any(|zone| zone == name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,11 +313,5 @@ mod tests {
         for (text, error) in cases {
             check(text, Err(error));
         }
-    }
-
-    #[test]
-    fn knows_time_zones() {
-        assert!(is_zone("Europe/Berlin") && is_zone("UTC") && is_zone("Etc/GMT+1"));
-        assert!(!is_zone("europe/berlin") && !is_zone("Mars/X") && !is_zone(""));
     }
 }

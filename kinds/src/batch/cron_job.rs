@@ -6,7 +6,7 @@ use api::field::{Errors, Path};
 use super::{cron, job};
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column};
 use crate::workload::{self, SPEC};
-use crate::{cells, checks, podspec, prepare, strategy};
+use crate::{cells, checks, podspec, prepare, strategy, time_zones};
 
 /// Jobs are named after their CronJob and a time of 11 characters.
 const NAME_MAX: usize = 52;
@@ -132,7 +132,7 @@ fn validate_time_zone(zone: &Tree, path: &Path<'_>, errors: &mut Errors) {
         let text = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         errors.invalid(path, zone, text);
     }
-    if zone != "Local" && !cron::is_zone(zone) {
+    if zone != "Local" && !time_zones::is_zone(zone) {
         errors.invalid(path, zone, &format!("unknown time zone {zone}"));
     }
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, keep_old, selectable};
 use crate::pem;
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 use crate::podspec::volume::projected::validate_signer_name;
 use crate::{cells, gojson, names, prepare};
 
@@ -210,7 +210,7 @@ fn validate_usages(object: &Tree, old: Option<&Tree>, errors: &mut Errors) {
     if old.is_some_and(|old| old.at("spec.usages") == object.at("spec.usages")) {
         return;
     }
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, usage) in usages.iter().enumerate() {
         let text = usage.as_str().unwrap_or("");
         if !USAGES.contains(&text) {
@@ -237,7 +237,7 @@ fn validate_signer(object: &Tree, old: Option<&Tree>, errors: &mut Errors) {
 
 fn validate_conditions(object: &Tree, errors: &mut Errors) {
     let all = object.list("status.conditions");
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, condition) in all.iter().enumerate() {
         let path = CONDITIONS.index(index);
         let (ty, status) = (condition.str("type"), condition.str("status"));

@@ -3,7 +3,7 @@
 use api::field::{Errors, Path};
 use api::{Tree, validation};
 
-use crate::checks::Stored;
+use crate::checks::StoredValues;
 use crate::core::service::validate_protocol;
 use crate::kind::{Kind, Lifecycle, column};
 use crate::{cells, checks};
@@ -13,7 +13,7 @@ pub static KIND: Kind = Kind {
     short_names: &["ep"],
     storage: "services/endpoints",
     set_defaults,
-    validate: |endpoints, errors| validate_subsets(endpoints, &Stored::new(), errors),
+    validate: |endpoints, errors| validate_subsets(endpoints, &StoredValues::new(), errors),
     validate_update: |endpoints, old, errors| validate_subsets(endpoints, &addresses(old), errors),
     warnings,
     create_on_update: true,
@@ -41,13 +41,13 @@ fn set_defaults(endpoints: &mut Tree) {
 }
 
 /// Every address, ready or not.
-fn addresses(endpoints: &Tree) -> Stored<'_> {
+fn addresses(endpoints: &Tree) -> StoredValues<'_> {
     let subsets = endpoints.list("subsets").iter();
     let items = subsets.flat_map(|subset| ADDRESS_LISTS.into_iter().flat_map(|key| subset.list(key)));
     items.map(|address| address.str("ip")).collect()
 }
 
-fn validate_subsets(endpoints: &Tree, stored: &Stored<'_>, errors: &mut Errors) {
+fn validate_subsets(endpoints: &Tree, stored: &StoredValues<'_>, errors: &mut Errors) {
     let subsets = Path::root("subsets");
     for (index, subset) in endpoints.list("subsets").iter().enumerate() {
         let path = subsets.index(index);
@@ -66,7 +66,7 @@ fn validate_subsets(endpoints: &Tree, stored: &Stored<'_>, errors: &mut Errors) 
     }
 }
 
-fn validate_address(address: &Tree, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_address(address: &Tree, stored: &StoredValues<'_>, path: &Path<'_>, errors: &mut Errors) {
     let ip = address.str("ip");
     checks::ip(ip, stored, &path.field("ip"), errors);
     if !address.str("hostname").is_empty() {

@@ -7,7 +7,7 @@ use api::{Map, Tree};
 
 use crate::cells;
 use crate::kind::{Kind, column};
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 use crate::resources::{self, read};
 
 pub(crate) static KIND: Kind = Kind {
@@ -45,7 +45,7 @@ fn fill(limit: &mut Tree, bound: &str, source: &str) {
 fn validate(object: &Tree, errors: &mut Errors) {
     let path = Path::root("spec.limits");
     let limits = object.list("spec.limits");
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, limit) in limits.iter().enumerate() {
         let path = path.index(index);
         let ty = limit.str("type");

@@ -6,7 +6,7 @@ use api::{Tree, list};
 
 use crate::gojson::{self, EMPTY, GoField, NULL, field};
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, selectable};
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 use crate::{cells, prepare, resources};
 
 /// Node.
@@ -95,7 +95,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
 }
 
 fn validate_taints(taints: &[Tree], errors: &mut Errors) {
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, taint) in taints.iter().enumerate() {
         let path = TAINTS.index(index);
         let (key, value, effect) = (taint.str("key"), taint.str("value"), taint.str("effect"));
@@ -137,12 +137,12 @@ fn validate_pod_cidrs(object: &Tree, errors: &mut Errors) {
         return;
     }
     let families: Vec<Option<bool>> =
-        cidrs.iter().map(|cidr| parse_cidr(cidr.as_str().unwrap_or("")).map(|(ip, _)| ip.is_ipv6())).collect();
+        cidrs.iter().map(|cidr| parse_cidr(cidr.as_str().unwrap_or("")).map(|cidr| !cidr.is_ipv4())).collect();
     if cidrs.len() > 2 || families[0] == families[1] {
         let detail = "may specify no more than one CIDR for each IP family";
         errors.invalid(&POD_CIDRS, object.at("spec.podCIDRs"), detail);
     }
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, cidr) in cidrs.iter().enumerate().filter(|(_, cidr)| !seen.insert(cidr.as_str())) {
         errors.duplicate(&POD_CIDRS.index(index), cidr);
     }
@@ -166,7 +166,7 @@ fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
 fn validate_addresses(object: &Tree, errors: &mut Errors) {
     let addresses = object.list("status.addresses");
     let path = Path::root("status.addresses");
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, address) in addresses.iter().enumerate() {
         if !seen.insert((address.str("type"), address.str("address"))) {
             errors.duplicate(&path.index(index), gojson::value(address, ADDRESS));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::field::{Errors, Path};
 use api::{Tree, validation};
 
-use crate::checks::Stored;
+use crate::checks::StoredValues;
 use crate::core::endpoints::first_three;
 use crate::core::service::validate_protocol;
 use crate::kind::{Context, Kind, bump_generation, column};
@@ -21,7 +21,7 @@ pub(crate) static KIND: Kind = Kind {
     set_defaults,
     prepare_create: |slice, _| slice.child("metadata").set("generation", 1),
     prepare_update,
-    validate: |slice, errors| validate_slice(slice, &Stored::new(), errors),
+    validate: |slice, errors| validate_slice(slice, &StoredValues::new(), errors),
     validate_update,
     warnings,
     columns: &[
@@ -48,12 +48,12 @@ fn prepare_update(slice: &mut Tree, old: &Tree, _: &Context<'_>) {
 
 fn validate_update(slice: &Tree, old: &Tree, errors: &mut Errors) {
     let addresses = old.list("endpoints").iter().flat_map(|endpoint| endpoint.list("addresses"));
-    let stored: Stored<'_> = addresses.filter_map(Tree::as_str).collect();
+    let stored: StoredValues<'_> = addresses.filter_map(Tree::as_str).collect();
     validate_slice(slice, &stored, errors);
     checks::declared_immutable((slice, old), "addressType", &Path::nil(), errors);
 }
 
-fn validate_slice(slice: &Tree, stored: &Stored<'_>, errors: &mut Errors) {
+fn validate_slice(slice: &Tree, stored: &StoredValues<'_>, errors: &mut Errors) {
     let address_type = slice.str("addressType");
     match address_type {
         "" => errors.required(&Path::root("addressType"), ""),
@@ -72,7 +72,13 @@ fn validate_slice(slice: &Tree, stored: &Stored<'_>, errors: &mut Errors) {
     validate_ports(slice.list("ports"), errors);
 }
 
-fn validate_endpoint(endpoint: &Tree, address_type: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_endpoint(
+    endpoint: &Tree,
+    address_type: &str,
+    stored: &StoredValues<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let addresses = endpoint.list("addresses");
     let addresses_path = path.field("addresses");
     if addresses.is_empty() {

@@ -4,7 +4,7 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 use crate::kind::Context;
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 use crate::prepare;
 
 pub(super) fn prepare_create(object: &mut Tree, context: &Context<'_>) {
@@ -15,7 +15,7 @@ pub(super) fn prepare_create(object: &mut Tree, context: &Context<'_>) {
 pub(crate) fn validate_status(object: &Tree, errors: &mut Errors) {
     let conditions = object.list("status.conditions");
     let path = Path::root("status.conditions");
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let (path, ty) = (path.index(index), condition.str("type"));
         if !seen.insert(ty) {

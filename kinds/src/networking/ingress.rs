@@ -37,13 +37,13 @@ pub(crate) static KIND: Kind = Kind {
 
 /// Invalid values that a stored object may keep.
 #[derive(Default)]
-struct Allowed {
+struct ToleratedValues {
     secret_names: bool,
     wildcard_rules: bool,
 }
 
 fn validate(ingress: &Tree, errors: &mut Errors) {
-    validate_spec(ingress.at("spec"), &Allowed::default(), errors);
+    validate_spec(ingress.at("spec"), &ToleratedValues::default(), errors);
     let annotation = ingress.map("metadata.annotations").get(CLASS_ANNOTATION).and_then(Tree::as_str);
     let class = ingress.at("spec.ingressClassName").as_str();
     if let (Some(annotation), Some(class)) = (annotation, class)
@@ -62,14 +62,14 @@ fn validate_update(ingress: &Tree, old: &Tree, errors: &mut Errors) {
         validate_http(rule.at("http"), &SPEC, &mut errors);
         rule.str("host").contains('*') && !errors.is_empty()
     };
-    let allowed = Allowed {
+    let allowed = ToleratedValues {
         secret_names: old.list("spec.tls").iter().any(bad_secret),
         wildcard_rules: old.list("spec.rules").iter().any(bad_rule),
     };
     validate_spec(ingress.at("spec"), &allowed, errors);
 }
 
-fn validate_spec(spec: &Tree, allowed: &Allowed, errors: &mut Errors) {
+fn validate_spec(spec: &Tree, allowed: &ToleratedValues, errors: &mut Errors) {
     if spec.list("rules").is_empty() && !spec.has("defaultBackend") {
         errors.invalid(&SPEC, Value::raw("null"), "either `defaultBackend` or `rules` must be specified");
     }
@@ -87,7 +87,7 @@ fn validate_spec(spec: &Tree, allowed: &Allowed, errors: &mut Errors) {
     }
 }
 
-fn validate_rule(rule: &Tree, allowed: &Allowed, path: &Path<'_>, errors: &mut Errors) {
+fn validate_rule(rule: &Tree, allowed: &ToleratedValues, path: &Path<'_>, errors: &mut Errors) {
     let host = rule.str("host");
     if !host.is_empty() {
         if validation::parse_ip(host).is_some() {
@@ -104,7 +104,7 @@ fn host_messages(host: &str) -> Vec<String> {
     if host.contains('*') { validation::wildcard_dns1123_subdomain(host) } else { validation::dns1123_subdomain(host) }
 }
 
-fn validate_tls(tls: &Tree, allowed: &Allowed, path: &Path<'_>, errors: &mut Errors) {
+fn validate_tls(tls: &Tree, allowed: &ToleratedValues, path: &Path<'_>, errors: &mut Errors) {
     for (index, host) in tls.list("hosts").iter().enumerate() {
         let host = host.as_str().unwrap_or("");
         errors.invalid_all(&path.field("hosts").index(index), host, host_messages(host));

@@ -3,7 +3,7 @@
 use api::field::{Errors, Path};
 use api::{Tree, list, validation};
 
-use crate::checks::Stored;
+use crate::checks::StoredValues;
 use crate::kind::{Kind, column};
 use crate::podspec::validate_label_selector;
 use crate::{cells, checks, strategy};
@@ -46,7 +46,7 @@ fn set_defaults(policy: &mut Tree) {
 }
 
 fn validate(policy: &Tree, errors: &mut Errors) {
-    validate_spec(policy.at("spec"), &Stored::new(), errors);
+    validate_spec(policy.at("spec"), &StoredValues::new(), errors);
 }
 
 fn validate_update(policy: &Tree, old: &Tree, errors: &mut Errors) {
@@ -54,8 +54,8 @@ fn validate_update(policy: &Tree, old: &Tree, errors: &mut Errors) {
 }
 
 /// Every network in a policy.
-fn networks(policy: &Tree) -> Stored<'_> {
-    let mut found = Stored::new();
+fn networks(policy: &Tree) -> StoredValues<'_> {
+    let mut found = StoredValues::new();
     for (_, block, _) in blocks(policy) {
         found.insert(block.str("cidr"));
         found.extend(block.list("except").iter().filter_map(Tree::as_str));
@@ -77,7 +77,7 @@ fn blocks(policy: &Tree) -> Vec<(String, &Tree, usize)> {
     found
 }
 
-fn validate_spec(spec: &Tree, stored: &Stored<'_>, errors: &mut Errors) {
+fn validate_spec(spec: &Tree, stored: &StoredValues<'_>, errors: &mut Errors) {
     validate_label_selector(spec.at("podSelector"), &SPEC.field("podSelector"), errors);
     for (direction, peers) in DIRECTIONS {
         for (index, rule) in spec.list(direction).iter().enumerate() {
@@ -134,7 +134,7 @@ fn validate_port(port: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_peer(peer: &Tree, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_peer(peer: &Tree, stored: &StoredValues<'_>, path: &Path<'_>, errors: &mut Errors) {
     let mut peers = 0;
     for key in ["podSelector", "namespaceSelector"].into_iter().filter(|key| peer.has(key)) {
         peers += 1;
@@ -150,7 +150,7 @@ fn validate_peer(peer: &Tree, stored: &Stored<'_>, path: &Path<'_>, errors: &mut
     }
 }
 
-fn validate_block(block: &Tree, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_block(block: &Tree, stored: &StoredValues<'_>, path: &Path<'_>, errors: &mut Errors) {
     let cidr = block.str("cidr");
     if cidr.is_empty() {
         return errors.required(&path.field("cidr"), "");
@@ -161,31 +161,12 @@ fn validate_block(block: &Tree, stored: &Stored<'_>, path: &Path<'_>, errors: &m
         let except = except.as_str().unwrap_or("");
         let except_path = path.field("except");
         checks::cidr(except, stored, &except_path.index(index), errors);
-        if validation::parse_cidr(except).is_some_and(|inner| !is_strict_subset(inner, network)) {
+        if validation::parse_cidr(except)
+            .is_some_and(|inner| inner.prefix() == network.prefix() || !network.contains_net(&inner))
+        {
             errors.invalid(&except_path.index(index), except, "must be a strict subset of `cidr`");
         }
     }
-}
-
-type Network = (std::net::IpAddr, u8);
-
-fn is_strict_subset(inner: Network, outer: Network) -> bool {
-    outer.1 < inner.1
-        && match (inner.0, outer.0) {
-            (std::net::IpAddr::V4(a), std::net::IpAddr::V4(b)) => {
-                same_prefix(a.octets().into(), b.octets().into(), outer.1)
-            }
-            (std::net::IpAddr::V6(a), std::net::IpAddr::V6(b)) => {
-                same_prefix(a.octets().into(), b.octets().into(), outer.1)
-            }
-            _ => false,
-        }
-}
-
-fn same_prefix(a: Vec<u8>, b: Vec<u8>, bits: u8) -> bool {
-    let (bytes, rest) = (usize::from(bits / 8), bits % 8);
-    let tail = |octets: &[u8]| octets.get(bytes).map_or(0, |octet| u16::from(*octet) >> (8 - rest));
-    a[..bytes] == b[..bytes] && (rest == 0 || tail(&a) == tail(&b))
 }
 
 fn warnings(policy: &Tree, _: Option<&Tree>) -> Vec<String> {

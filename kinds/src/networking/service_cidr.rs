@@ -49,7 +49,7 @@ fn validate(range: &Tree, errors: &mut Errors) {
 }
 
 fn is_ipv6(cidr: &Tree) -> Option<bool> {
-    validation::parse_cidr(cidr.as_str()?).map(|(address, _)| address.is_ipv6())
+    validation::parse_cidr(cidr.as_str()?).map(|cidr| !cidr.is_ipv4())
 }
 
 /// Only a second range of the other IP family may be added.

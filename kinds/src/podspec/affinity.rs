@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use api::field::{Errors, Path};
 use api::{Tree, validation};
 
-use super::seen::Seen;
+use super::small_set::SmallSet;
 use super::{check, selector};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -138,7 +138,7 @@ fn validate_pod_term(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
     selector::validate_label_name(topology, &path.field("topologyKey"), errors);
 }
 
-/// Label keys whose values are taken from the pod. They require a selector, and keys must be unique.
+/// Label keys whose values come from the pod. They require a selector, and keys must be unique.
 fn validate_label_keys(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (match_keys, mismatch_keys) = (term.list("matchLabelKeys"), term.list("mismatchLabelKeys"));
     for (key, list) in [("matchLabelKeys", match_keys), ("mismatchLabelKeys", mismatch_keys)] {
@@ -152,7 +152,7 @@ fn validate_label_keys(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
         }
     }
     validate_keys_are_not_selected(term, match_keys, path, errors);
-    let mismatched: Seen<&str> = mismatch_keys.iter().filter_map(Tree::as_str).collect();
+    let mismatched: SmallSet<&str> = mismatch_keys.iter().filter_map(Tree::as_str).collect();
     let both = |key: &Tree| key.as_str().is_some_and(|key| mismatched.contains(&key));
     for (index, key) in match_keys.iter().enumerate().filter(|(_, key)| both(key)) {
         let path = path.field("matchLabelKeys");
@@ -168,7 +168,7 @@ fn validate_keys_are_not_selected(term: &Tree, keys: &[Tree], path: &Path<'_>, e
     let places: HashMap<&str, usize> =
         keys.iter().enumerate().filter_map(|(index, key)| key.as_str().map(|key| (key, index))).collect();
     let labels = term.map("labelSelector.matchLabels");
-    let mut selected: Seen<&str> = labels.keys().collect();
+    let mut selected: SmallSet<&str> = labels.keys().collect();
     for expression in term.list("labelSelector.matchExpressions") {
         let key = expression.str("key");
         let again = !selected.insert(key);
@@ -181,7 +181,7 @@ fn validate_keys_are_not_selected(term: &Tree, keys: &[Tree], path: &Path<'_>, e
 const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
 
 pub(crate) fn validate_topology_spread(constraints: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    let mut later: Seen<(&str, &str)> = Seen::new();
+    let mut later: SmallSet<(&str, &str)> = SmallSet::new();
     // Of two equal constraints the earlier is reported, so the list is read from the end.
     let mut repeated: Vec<bool> = constraints.iter().rev().map(|one| !later.insert(spread_key(one))).collect();
     repeated.reverse();
@@ -236,7 +236,7 @@ fn validate_spread_label_keys(constraint: &Tree, path: &Path<'_>, errors: &mut E
     }
     let labels = constraint.map("labelSelector.matchLabels");
     let expressions = constraint.list("labelSelector.matchExpressions");
-    let selected: Seen<&str> = labels.keys().chain(expressions.iter().map(|one| one.str("key"))).collect();
+    let selected: SmallSet<&str> = labels.keys().chain(expressions.iter().map(|one| one.str("key"))).collect();
     for (index, key) in keys.iter().enumerate() {
         let key = key.as_str().unwrap_or("");
         selector::validate_label_name(key, &path.index(index), errors);

@@ -5,16 +5,16 @@ use api::field::{Errors, Path, Value};
 
 use super::resources::Level;
 use super::resources::aggregate::is_restartable;
-use super::seen::Seen;
-use super::spec::Scope;
+use super::small_set::SmallSet;
+use super::spec::PodContext;
 use super::{check, env, mounts, probe, resources, security};
 
-pub(crate) fn validate_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_containers(spec: &Tree, scope: &PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
     let containers = spec.list("containers");
     if containers.is_empty() {
         return errors.required(path, "");
     }
-    let mut names = Seen::new();
+    let mut names = SmallSet::new();
     for (index, container) in containers.iter().enumerate() {
         let path = path.index(index);
         validate_common(container, scope, &path, errors);
@@ -30,7 +30,7 @@ pub(crate) fn validate_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_
 
 const WITHOUT_RESTART: &str = "may not be set for init containers without restartPolicy=Always";
 
-pub(crate) fn validate_init_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_init_containers(spec: &Tree, scope: &PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
     let mut names = names_of(spec.list("containers"));
     for (index, init) in spec.list("initContainers").iter().enumerate() {
         let list = path;
@@ -56,7 +56,7 @@ pub(crate) fn validate_init_containers(spec: &Tree, scope: &Scope<'_>, path: &Pa
     }
 }
 
-fn names_of(containers: &[Tree]) -> Seen<&str> {
+fn names_of(containers: &[Tree]) -> SmallSet<&str> {
     containers.iter().map(|container| container.str("name")).collect()
 }
 
@@ -75,14 +75,14 @@ const NOT_FOR_EPHEMERAL: &[&str] = &[
 
 const EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
 
-pub(crate) fn validate_ephemeral_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_ephemeral_containers(spec: &Tree, scope: &PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
     let list = spec.list("ephemeralContainers");
     if list.is_empty() {
         return;
     }
     let others = || spec.list("containers").iter().chain(spec.list("initContainers")).map(|other| other.str("name"));
-    let targets: Seen<&str> = others().collect();
-    let mut names: Seen<&str> = others().collect();
+    let targets: SmallSet<&str> = others().collect();
+    let mut names: SmallSet<&str> = others().collect();
     for (index, container) in list.iter().enumerate() {
         let path = path.index(index);
         validate_common(container, scope, &path, errors);
@@ -132,7 +132,7 @@ pub(crate) fn validate_for_pod(container: &Tree, path: &Path<'_>, errors: &mut E
     }
 }
 
-fn validate_common(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_common(container: &Tree, scope: &PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
     let name = container.str("name");
     if name.is_empty() {
         errors.required(&path.field("name"), "");
@@ -155,7 +155,7 @@ fn validate_common(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors:
 }
 
 fn validate_ports(ports: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    let mut names = Seen::new();
+    let mut names = SmallSet::new();
     for (index, port) in ports.iter().enumerate() {
         let path = path.index(index);
         let name = port.str("name");
@@ -174,7 +174,7 @@ fn validate_ports(ports: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_port_name<'a>(name: &'a str, names: &mut Seen<&'a str>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_port_name<'a>(name: &'a str, names: &mut SmallSet<&'a str>, path: &Path<'_>, errors: &mut Errors) {
     let messages = api::validation::port_name(name);
     if messages.is_empty() && !names.insert(name) {
         errors.duplicate(path, name);
@@ -184,7 +184,7 @@ fn validate_port_name<'a>(name: &'a str, names: &mut Seen<&'a str>, path: &Path<
 
 /// Containers that run together must not use the same host port.
 fn validate_host_ports(containers: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Seen<(&str, &str, i64)> = Seen::new();
+    let mut seen: SmallSet<(&str, &str, i64)> = SmallSet::new();
     for (index, container) in containers.iter().enumerate() {
         for (number, port) in container.list("ports").iter().enumerate() {
             let host_port = port.int("hostPort").unwrap_or(0);
@@ -204,21 +204,21 @@ fn validate_host_ports(containers: &[Tree], path: &Path<'_>, errors: &mut Errors
 
 /// Errors have the path of the list, as in upstream.
 fn validate_resize_policy(container: &Tree, restart_policy: &str, path: &Path<'_>, errors: &mut Errors) {
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, policy) in container.list("resizePolicy").iter().enumerate() {
         let (resource, restart) = (policy.str("resourceName"), policy.str("restartPolicy"));
         if !seen.insert(resource) {
             errors.duplicate(&path.index(index), resource);
         }
-        judge(resource, &["cpu", "memory"], path, errors);
-        judge(restart, &["NotRequired", "RestartContainer"], path, errors);
+        check_supported(resource, &["cpu", "memory"], path, errors);
+        check_supported(restart, &["NotRequired", "RestartContainer"], path, errors);
         if restart_policy == "Never" && restart != "NotRequired" {
             errors.invalid(path, restart, "must be 'NotRequired' when `restartPolicy` is 'Never'");
         }
     }
 }
 
-fn judge(value: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
+fn check_supported(value: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
     match value {
         "" => errors.required(path, ""),
         value if !supported.contains(&value) => errors.not_supported(path, value, supported),
@@ -259,7 +259,7 @@ fn validate_restart_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if values.len() > MAX_EXIT_CODES {
         errors.too_many(&exit_codes.field("values"), values.len(), MAX_EXIT_CODES);
     }
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, value) in values.iter().enumerate() {
         if !seen.insert(value.as_int().unwrap_or(0)) {
             errors.duplicate(&exit_codes.field("values").index(index), Value::from(value));

@@ -166,7 +166,7 @@ pub(crate) fn set_pod_level_resources(spec: &mut Tree) {
     }
 }
 
-fn huge_page_limits(spec: &mut Tree, limits: &aggregate::List) {
+fn huge_page_limits(spec: &mut Tree, limits: &aggregate::ResourceList) {
     for (name, quantity) in limits.iter().filter(|(name, _)| resources::is_huge_page(name)) {
         if !spec.map("resources.requests").contains(name) {
             spec.child("resources.limits").set_default(name, quantity.to_string());
@@ -174,7 +174,7 @@ fn huge_page_limits(spec: &mut Tree, limits: &aggregate::List) {
     }
 }
 
-fn pod_requests(spec: &mut Tree, requests: &aggregate::List) {
+fn pod_requests(spec: &mut Tree, requests: &aggregate::ResourceList) {
     let limits = spec.map("resources.limits").clone();
     let own = spec.child("resources.requests");
     for (name, quantity) in requests {
@@ -188,7 +188,7 @@ fn pod_requests(spec: &mut Tree, requests: &aggregate::List) {
     drop_if_empty(spec, "requests");
 }
 
-fn pod_limits(spec: &mut Tree, limits: &aggregate::List) {
+fn pod_limits(spec: &mut Tree, limits: &aggregate::ResourceList) {
     for (name, quantity) in limits {
         let wanted = resources::is_pod_level(name) && resources::is_overcommit_allowed(name);
         if wanted && aggregate::all_containers_limit(spec, name) {

@@ -4,9 +4,9 @@ use api::field::{Errors, Path};
 use api::{Tree, validation};
 
 use super::check;
-use super::spec::Scope;
+use super::spec::PodContext;
 
-pub(super) fn validate(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate(container: &Tree, scope: &PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
     let env = path.field("env");
     for (index, variable) in container.list("env").iter().enumerate() {
         validate_variable(variable, scope, &env.index(index), errors);
@@ -17,7 +17,7 @@ pub(super) fn validate(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, err
     }
 }
 
-fn validate_variable(variable: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_variable(variable: &Tree, scope: &PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
     let name = variable.str("name");
     if name.is_empty() {
         errors.required(&path.field("name"), "");
@@ -29,7 +29,7 @@ fn validate_variable(variable: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors
     }
 }
 
-fn validate_value_from(source: &Tree, value: &str, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_value_from(source: &Tree, value: &str, scope: &PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
     let mut sources = 0;
     if let Some(reference) = source.get("fieldRef") {
         sources += 1;
@@ -201,7 +201,7 @@ fn validate_key_ref(reference: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// A variable may come from a file that an earlier container wrote to an emptyDir.
-fn validate_file_key_ref(reference: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_file_key_ref(reference: &Tree, scope: &PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
     let volume = reference.str("volumeName");
     if volume.is_empty() {
         errors.required(&path.field("volumeName"), "");

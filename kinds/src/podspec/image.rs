@@ -37,7 +37,7 @@ fn split_digest(image: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The colon of a port precedes a slash, that of a tag follows the last one.
+/// The colon of a port precedes a slash; the colon of a tag follows the last slash.
 fn split_tag(rest: &str) -> (&str, Option<&str>) {
     match rest.rsplit_once(':') {
         Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),

@@ -4,13 +4,13 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 use super::check;
-use super::seen::Seen;
-use super::spec::Scope;
+use super::small_set::SmallSet;
+use super::spec::PodContext;
 
-pub(super) fn validate(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate(container: &Tree, scope: &PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
     let (mounts, devices) = (container.list("volumeMounts"), container.list("volumeDevices"));
-    let taken = Taken::of(devices, "devicePath");
-    let mut seen = Seen::new();
+    let taken = UsedNames::of(devices, "devicePath");
+    let mut seen = SmallSet::new();
     let list = path.field("volumeMounts");
     for (index, mount) in mounts.iter().enumerate() {
         let unique = seen.insert(mount.str("mountPath"));
@@ -18,8 +18,8 @@ pub(super) fn validate(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, err
         validate_mount_is_alone(mount, unique, &taken, &list.index(index), errors);
         validate_options(mount, container, &list, index, errors);
     }
-    let taken = Taken::of(if devices.is_empty() { &[] } else { mounts }, "mountPath");
-    let mut seen = Taken::of(&[], "devicePath");
+    let taken = UsedNames::of(if devices.is_empty() { &[] } else { mounts }, "mountPath");
+    let mut seen = UsedNames::of(&[], "devicePath");
     let list = path.field("volumeDevices");
     for (index, device) in devices.iter().enumerate() {
         validate_device(device, scope, &mut seen, &list.index(index), errors);
@@ -28,21 +28,21 @@ pub(super) fn validate(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, err
 }
 
 /// Names and paths in use.
-struct Taken<'a> {
-    names: Seen<&'a str>,
-    paths: Seen<&'a str>,
+struct UsedNames<'a> {
+    names: SmallSet<&'a str>,
+    paths: SmallSet<&'a str>,
 }
 
-impl<'a> Taken<'a> {
-    fn of(list: &'a [Tree], key: &str) -> Taken<'a> {
-        Taken {
+impl<'a> UsedNames<'a> {
+    fn of(list: &'a [Tree], key: &str) -> UsedNames<'a> {
+        UsedNames {
             names: list.iter().map(|one| one.str("name")).collect(),
             paths: list.iter().map(|one| one.get(key).and_then(Tree::as_str).unwrap_or("")).collect(),
         }
     }
 }
 
-fn validate_names(mount: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_names(mount: &Tree, scope: &PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
     check::required(mount, "name", path, errors);
     if scope.volume(mount.str("name")).is_none() {
         errors.not_found(&path.field("name"), mount.str("name"));
@@ -59,7 +59,7 @@ fn validate_options(mount: &Tree, container: &Tree, list: &Path<'_>, index: usiz
     validate_recursive_read_only(mount, &list.field("recursiveReadOnly"), errors);
 }
 
-fn validate_mount_is_alone(mount: &Tree, unique: bool, taken: &Taken<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_mount_is_alone(mount: &Tree, unique: bool, taken: &UsedNames<'_>, path: &Path<'_>, errors: &mut Errors) {
     let (name, mount_path) = (mount.str("name"), mount.str("mountPath"));
     if !unique {
         errors.invalid(&path.field("mountPath"), mount_path, "must be unique");
@@ -113,8 +113,8 @@ fn validate_recursive_read_only(mount: &Tree, path: &Path<'_>, errors: &mut Erro
 
 fn validate_device<'a>(
     device: &'a Tree,
-    scope: &Scope<'_>,
-    seen: &mut Taken<'a>,
+    scope: &PodContext<'_>,
+    seen: &mut UsedNames<'a>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
@@ -141,7 +141,7 @@ fn validate_device<'a>(
     }
 }
 
-fn validate_device_is_alone(device: &Tree, taken: &Taken<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_device_is_alone(device: &Tree, taken: &UsedNames<'_>, path: &Path<'_>, errors: &mut Errors) {
     let (name, device_path) = (device.str("name"), device.str("devicePath"));
     if taken.names.contains(&name) {
         errors.invalid(&path.field("name"), name, "must not already exist in volumeMounts");

@@ -3,14 +3,14 @@
 use api::Tree;
 use api::quantity::Quantity;
 
-use super::resources::{aggregate::List, read};
+use super::resources::{aggregate::ResourceList, read};
 
 const COMPUTE: &[&str] = &["cpu", "memory"];
 
 /// Guaranteed, Burstable or BestEffort.
 pub fn class(spec: &Tree) -> &'static str {
     if let Some(resources) = spec.get("resources").filter(|resources| has_compute(resources)) {
-        return of_lists(&[resources], is_guaranteed(resources));
+        return class_of_resources(&[resources], is_guaranteed(resources));
     }
     let containers: Vec<&Tree> = spec
         .list("containers")
@@ -20,7 +20,7 @@ pub fn class(spec: &Tree) -> &'static str {
         .collect();
     let guaranteed =
         containers.iter().all(|resources| COMPUTE.iter().all(|name| amount(resources, "limits", name).is_some()));
-    of_lists(&containers, guaranteed)
+    class_of_resources(&containers, guaranteed)
 }
 
 fn has_compute(resources: &Tree) -> bool {
@@ -37,9 +37,9 @@ fn amount(resources: &Tree, list: &str, name: &str) -> Option<Quantity> {
     (!quantity.is_zero() && !quantity.is_negative()).then_some(quantity)
 }
 
-fn of_lists(resources: &[&Tree], all_limited: bool) -> &'static str {
+fn class_of_resources(resources: &[&Tree], all_limited: bool) -> &'static str {
     let sum = |list: &str| {
-        let mut sum = List::new();
+        let mut sum = ResourceList::new();
         for resources in resources {
             for name in COMPUTE {
                 if let Some(quantity) = amount(resources, list, name) {

@@ -7,7 +7,7 @@ use api::field::{Errors, FieldError, Path, Reason, Value, go_quote};
 use api::quantity::Quantity;
 
 use super::check;
-use super::seen::Seen;
+use super::small_set::SmallSet;
 pub(crate) use crate::resources::{
     is_huge_page, is_overcommit_allowed, read, validate_container_name, validate_name, validate_quantity,
 };
@@ -19,7 +19,7 @@ pub(crate) fn is_pod_level(name: &str) -> bool {
     POD_LEVEL.contains(&name) || is_huge_page(name)
 }
 
-/// Where a resource list is used.
+/// The object that a resource list belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     Container,
@@ -29,7 +29,7 @@ pub(crate) enum Level {
 pub(crate) fn validate_requirements(tree: &Tree, level: Level, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let limits = path.field("limits");
     let requests = path.field("requests");
-    let mut named = Named::default();
+    let mut named = NamedResources::default();
     for (name, value) in tree.map("limits").iter() {
         named.note(name);
         validate_entry(name, value, level, &limits.key(name), errors);
@@ -46,12 +46,12 @@ pub(crate) fn validate_requirements(tree: &Tree, level: Level, claims: &[&str], 
 }
 
 #[derive(Default)]
-struct Named {
+struct NamedResources {
     cpu_or_memory: bool,
     huge_pages: bool,
 }
 
-impl Named {
+impl NamedResources {
     fn note(&mut self, name: &str) {
         self.cpu_or_memory |= POD_LEVEL.contains(&name);
         self.huge_pages |= is_huge_page(name);
@@ -112,9 +112,9 @@ fn validate_claims(claims: &[Tree], pod_claims: &[&str], path: &Path<'_>, errors
     if claims.is_empty() {
         return;
     }
-    let known: Seen<&str> = pod_claims.iter().copied().collect();
+    let known: SmallSet<&str> = pod_claims.iter().copied().collect();
     // Requests of a claim, whole claims, and claims with a request in use.
-    let (mut requests, mut whole, mut parts) = (Seen::new(), Seen::new(), Seen::new());
+    let (mut requests, mut whole, mut parts) = (SmallSet::new(), SmallSet::new(), SmallSet::new());
     for (index, claim) in claims.iter().enumerate() {
         let path = path.index(index);
         let (name, request) = (claim.str("name"), claim.str("request"));

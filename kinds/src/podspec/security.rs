@@ -6,7 +6,7 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 use super::check;
-use super::seen::Seen;
+use super::small_set::SmallSet;
 use crate::internal;
 pub(crate) use windows::{validate_host_process, validate_os};
 
@@ -139,7 +139,7 @@ fn validate_app_armor(profile: &Tree, path: &Path<'_>, errors: &mut Errors) {
 const SYSCTL: &str = r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
 fn validate_sysctls(spec: &Tree, context: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, sysctl) in context.list("sysctls").iter().enumerate() {
         let path = path.index(index);
         let path = path.field("name");

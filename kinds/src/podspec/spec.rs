@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use api::Tree;
 use api::field::{Errors, Path};
 
-use super::seen::Seen;
+use super::small_set::SmallSet;
 use super::volume::{self, Pod};
 use super::{affinity, check, container, dns, resources, security, selector, toleration};
 
-/// What container validation needs from the spec.
-pub(crate) struct Scope<'a> {
+/// The fields of the spec that container validation needs.
+pub(crate) struct PodContext<'a> {
     /// Valid volumes that can be mounted, by name.
     volumes: HashMap<&'a str, &'a Tree>,
     /// Names of the pod's resource claims.
@@ -22,7 +22,7 @@ pub(crate) struct Scope<'a> {
     pub host_users: bool,
 }
 
-impl<'a> Scope<'a> {
+impl<'a> PodContext<'a> {
     pub(crate) fn volume(&self, name: &str) -> Option<&'a Tree> {
         self.volumes.get(name).copied()
     }
@@ -34,7 +34,7 @@ pub(crate) fn validate(spec: &Tree, pod: Pod<'_>, path: &Path<'_>, errors: &mut 
     }
     let volumes = volume::validate(spec.list("volumes"), pod, &path.field("volumes"), errors);
     let claims = spec.list("resourceClaims").iter().map(|claim| claim.str("name")).filter(|name| !name.is_empty());
-    let scope = Scope {
+    let scope = PodContext {
         volumes: volumes.into_iter().map(|volume| (volume.str("name"), volume)).collect(),
         claims: claims.collect(),
         grace_period: spec.int("terminationGracePeriodSeconds"),
@@ -78,7 +78,7 @@ fn validate_placement(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_scheduling_gates(gates: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, gate) in gates.iter().enumerate() {
         let path = path.index(index);
         let name = gate.str("name");
@@ -181,7 +181,7 @@ fn validate_host_network(spec: &Tree, is_pod: bool, path: &Path<'_>, errors: &mu
 }
 
 fn validate_resource_claims(claims: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, claim) in claims.iter().enumerate() {
         let path = path.index(index);
         let name = claim.str("name");

@@ -38,7 +38,7 @@ fn validate_one(toleration: &Tree, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&at, value, "value must be empty when `operator` is 'Exists'");
         }
         "Exists" => {}
-        // Upstream knows these but disables them.
+        // Upstream defines these but disables them.
         "Lt" | "Gt" => errors.not_supported(&at, operator, &["Equal", "Exists", "Lt", "Gt"]),
         _ => errors.not_supported(&at, operator, &["Equal", "Exists"]),
     }

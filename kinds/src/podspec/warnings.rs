@@ -8,7 +8,7 @@ mod ports;
 
 pub(crate) mod labels;
 
-use super::seen::Seen;
+use super::small_set::SmallSet;
 use super::{annotations, for_each_container, resources};
 
 /// More are not useful, and headers are limited.
@@ -170,7 +170,7 @@ fn deprecated_sources(volume: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
 }
 
 fn host_aliases(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, alias) in spec.list("hostAliases").iter().enumerate() {
         let ip = alias.str("ip");
         if !seen.insert(ip) {
@@ -181,7 +181,7 @@ fn host_aliases(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
 
 fn pull_secrets(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let secrets = spec.list("imagePullSecrets");
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, secret) in secrets.iter().enumerate() {
         let name = secret.str("name");
         if !seen.insert(name) {
@@ -239,7 +239,7 @@ fn container_annotations(object: &Tree, container: &Tree, path: &Path<'_>, is_te
 
 /// A variable that is set twice is lost by apply, unless the second refers to the first.
 fn duplicate_variables(container: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, variable) in container.list("env").iter().enumerate() {
         let name = variable.str("name");
         if seen.insert(name) {

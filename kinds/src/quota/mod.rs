@@ -1,11 +1,26 @@
-//! What quotas count: which objects they apply to, and the usage of those. Used by admission and by the quota
+//! The usage of quotas: the objects that they apply to, and how much these use. Used by admission and by the quota
 //! controller.
 
 mod scopes;
 mod usage;
 
 pub use scopes::match_object;
-pub use usage::{Usage, compute, of};
+
+/// The names of a kind by which its objects are counted.
+#[derive(Debug, Clone, Copy)]
+pub struct CountedKind<'a> {
+    pub group: &'a str,
+    pub kind: &'a str,
+    pub plural: &'a str,
+}
+
+impl From<&crate::Kind> for CountedKind<'_> {
+    fn from(kind: &crate::Kind) -> Self {
+        CountedKind { group: kind.group, kind: kind.kind, plural: kind.plural }
+    }
+}
+
+pub use usage::{Usage, compute, compute_usage};
 
 /// The suffix of a device class in the name of its quota.
 const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";

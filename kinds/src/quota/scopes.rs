@@ -1,10 +1,11 @@
 //! Which objects a quota with scopes applies to.
 
-use crate::Kind;
+use super::CountedKind;
 use api::Tree;
 
-/// A quota without scopes applies to everything; one with scopes only to pods.
-pub fn match_object(quota: &Tree, kind: &Kind, object: &Tree) -> bool {
+/// A quota without scopes applies to all objects; a quota with scopes only to pods.
+pub fn match_object<'a>(quota: &Tree, kind: impl Into<CountedKind<'a>>, object: &Tree) -> bool {
+    let kind = kind.into();
     let scopes = quota.list("spec.scopes").iter().filter_map(Tree::as_str);
     let mut expressions = quota.list("spec.scopeSelector.matchExpressions").iter();
     let is_pod = kind.group.is_empty() && kind.kind == "Pod";

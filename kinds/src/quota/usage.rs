@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::Kind;
+use super::CountedKind;
 use crate::podspec::total::pod_total;
 use crate::resources::{is_extended, read};
 use api::quantity::{Format, Quantity};
@@ -12,7 +12,8 @@ use api::{Map, Tree};
 pub type Usage = BTreeMap<String, Quantity>;
 
 /// The total usage of an object.
-pub fn of(kind: &Kind, object: &Tree) -> Usage {
+pub fn compute_usage<'a>(kind: impl Into<CountedKind<'a>>, object: &Tree) -> Usage {
+    let kind = kind.into();
     let mut usage = Usage::new();
     let counted =
         if kind.group.is_empty() { kind.plural.to_string() } else { format!("{}.{}", kind.plural, kind.group) };
@@ -122,7 +123,7 @@ fn devices(requests: &[Tree], usage: &mut Usage) {
         let mut largest: BTreeMap<&str, i64> = BTreeMap::new();
         for way in ways {
             let most = largest.entry(way.str("deviceClassName")).or_default();
-            *most = (*most).max(asked(way));
+            *most = (*most).max(requested_devices(way));
         }
         for (class, number) in largest {
             *usage.entry(format!("{class}{}", super::DEVICES)).or_default() +=
@@ -131,7 +132,7 @@ fn devices(requests: &[Tree], usage: &mut Usage) {
     }
 }
 
-fn asked(way: &Tree) -> i64 {
+fn requested_devices(way: &Tree) -> i64 {
     match way.str("allocationMode") {
         "All" => MOST_DEVICES,
         _ => way.int("count").unwrap_or(1),
@@ -144,8 +145,8 @@ mod tests {
 
     use super::*;
 
-    fn check(kind: &Kind, object: &str, want: &str) {
-        let text: Vec<String> = of(kind, &decode(object.as_bytes()).expect("json"))
+    fn check(kind: &crate::Kind, object: &str, want: &str) {
+        let text: Vec<String> = compute_usage(kind, &decode(object.as_bytes()).expect("json"))
             .iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect();

@@ -7,8 +7,9 @@ use api::validation::dns1123_subdomain;
 
 use super::rules::{
     MAX_CONFIGS, duplicates, itself, validate_configuration, validate_full_attribute_name, validate_items,
-    validate_label, validate_selectors, validate_tolerations,
+    validate_label, validate_tolerations,
 };
+use super::selectors;
 
 pub(crate) const MAX_REQUESTS: usize = 32;
 const MAX_CONSTRAINTS: usize = 32;
@@ -99,7 +100,7 @@ fn validate_devices(request: &Tree, path: &Path<'_>, errors: &mut Errors) {
         "" => errors.required(&class, ""),
         name => errors.invalid_all(&class, name, dns1123_subdomain(name)),
     }
-    validate_selectors(request.list("selectors"), &path.field("selectors"), errors);
+    selectors::validate(request.list("selectors"), None, &path.field("selectors"), errors);
     let count = request.int("count").unwrap_or(0);
     match request.str("allocationMode") {
         "All" if count != 0 => {

@@ -8,3 +8,4 @@ pub(crate) mod resource_claim;
 pub(crate) mod resource_claim_template;
 pub(crate) mod resource_slice;
 mod rules;
+mod selectors;

@@ -12,7 +12,7 @@ use crate::checks::validate_driver_name;
 use crate::conditions::validate_conditions;
 use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column};
 use crate::podspec::affinity::validate_node_selector;
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 use crate::{cells, gojson, prepare};
 
 pub(crate) static KIND: Kind = Kind {
@@ -82,7 +82,7 @@ fn validate_reservations(object: &Tree, old: &Tree, errors: &mut Errors) {
     if !object.at("status").has("allocation") {
         return errors.forbidden(&path, "may not be specified when `allocated` is not set");
     }
-    let stored: Seen<&str> = old.list("status.reservedFor").iter().map(|consumer| consumer.str("uid")).collect();
+    let stored: SmallSet<&str> = old.list("status.reservedFor").iter().map(|consumer| consumer.str("uid")).collect();
     let added = reserved.iter().any(|consumer| !stored.contains(&consumer.str("uid")));
     if added && object.at("metadata").has("deletionTimestamp") {
         let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";

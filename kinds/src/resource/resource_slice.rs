@@ -84,7 +84,7 @@ fn validate_pool(pool: &Tree, errors: &mut Errors) {
     }
 }
 
-/// Exactly one way to select the nodes.
+/// Exactly one field selects the nodes.
 fn validate_nodes(spec: &Tree, errors: &mut Errors) {
     const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
     let mut set = Vec::new();

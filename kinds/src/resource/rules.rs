@@ -1,5 +1,4 @@
-//! Shared by the kinds of dynamic resource allocation: names, limited lists, taints, opaque configuration. Only the
-//! length of CEL expressions is validated; they are compiled where devices are allocated.
+//! Shared by the kinds of dynamic resource allocation: names, limited lists, taints, opaque configuration.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -8,13 +7,11 @@ use api::validation::{c_identifier, dns1123_label, dns1123_subdomain, label_valu
 
 use crate::checks::validate_driver_name;
 use crate::kind::Context;
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 
 const MAX_POOL_BYTES: usize = 253;
 const MAX_ID_BYTES: usize = 32;
-const MAX_EXPRESSION_BYTES: usize = 10 * 1024;
 const MAX_PARAMETER_BYTES: usize = 10 * 1024;
-pub(crate) const MAX_SELECTORS: usize = 32;
 pub(crate) const MAX_CONFIGS: usize = 32;
 const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
@@ -36,7 +33,7 @@ pub(crate) fn validate_items(
 
 /// The indexes of items with a duplicate key.
 pub(super) fn duplicates<'a>(items: &'a [Tree], key: impl Fn(&'a Tree) -> &'a str) -> Vec<usize> {
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     (0..items.len()).filter(|at| !seen.insert(key(&items[*at]))).collect()
 }
 
@@ -96,16 +93,6 @@ fn validate_identifier(id: &str, path: &Path<'_>, errors: &mut Errors) {
         errors.too_long(path, MAX_ID_BYTES);
     }
     errors.invalid_all(path, id, c_identifier(id));
-}
-
-pub(crate) fn validate_selectors(selectors: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    validate_items(selectors, MAX_SELECTORS, path, errors, |selector, path, errors| {
-        if !selector.has("cel") {
-            errors.required(&path.field("cel"), "");
-        } else if selector.str("cel.expression").len() > MAX_EXPRESSION_BYTES {
-            errors.too_long(&path.field("cel.expression"), MAX_EXPRESSION_BYTES);
-        }
-    });
 }
 
 /// Opaque driver parameters.
@@ -168,7 +155,7 @@ fn validate_toleration(toleration: &Tree, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// Conditions that must be true before a device is used, and those that abort the wait.
+/// Conditions that must be true before a device is used, and conditions that abort the wait.
 pub(crate) fn validate_binding_conditions(device: &Tree, path: &Path<'_>, errors: &mut Errors) {
     const MAX_CONDITIONS: usize = 4;
     let fields = ["bindingConditions", "bindingFailureConditions"];
@@ -182,7 +169,8 @@ pub(crate) fn validate_binding_conditions(device: &Tree, path: &Path<'_>, errors
     for at in duplicates(conditions, itself) {
         errors.duplicate(&path.field(fields[0]).index(at), &conditions[at]);
     }
-    let (known, mut seen): (Seen<&str>, Seen<&str>) = (conditions.iter().map(itself).collect(), Seen::new());
+    let (known, mut seen): (SmallSet<&str>, SmallSet<&str>) =
+        (conditions.iter().map(itself).collect(), SmallSet::new());
     for (at, failure) in failures.iter().enumerate() {
         if !seen.insert(itself(failure)) {
             errors.duplicate(&path.field(fields[1]).index(at), failure);

@@ -6,7 +6,7 @@ use api::{Tree, list};
 use crate::cells;
 use crate::kind::{Kind, Lifecycle, bump_generation, column};
 use crate::meta::validate_immutable;
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 
 pub(crate) static KIND: Kind = Kind {
     columns: &[
@@ -77,7 +77,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
 fn validate_token_requests(object: &Tree, errors: &mut Errors) {
     let requests = object.list("spec.tokenRequests");
     let path = Path::root("spec.tokenRequests");
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, request) in requests.iter().enumerate() {
         let path = path.index(index);
         let audience = request.str("audience");

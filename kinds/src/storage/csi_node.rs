@@ -9,7 +9,7 @@ use api::validation::qualified_name;
 use crate::checks::validate_driver_name;
 use crate::gojson::{self, EMPTY, GoField, NULL, field, nested};
 use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column};
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 use crate::{cells, prepare};
 
 pub(crate) static KIND: Kind = Kind {
@@ -47,7 +47,7 @@ const DRIVER: &[GoField] = &[
 fn validate(object: &Tree, errors: &mut Errors) {
     let drivers = object.list("spec.drivers");
     let path = Path::root("spec.drivers");
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     for (index, driver) in drivers.iter().enumerate() {
         let path = path.index(index);
         validate_driver(driver, &path, errors);
@@ -75,7 +75,7 @@ fn validate_driver(driver: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_topology_keys(driver: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     let mut shown = false;
     for key in driver.list("topologyKeys").iter().map(|key| key.as_str().unwrap_or("")) {
         if key.is_empty() {

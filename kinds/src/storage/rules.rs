@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 use api::field::{Errors, Path};
 use api::validation::qualified_name;
 use api::{Map, Tree, json};
@@ -46,8 +46,8 @@ fn validate_term(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
         if values.is_empty() {
             errors.required(&path.field("values"), "");
         }
-        let mut seen = Seen::new();
-        let mut values_seen = Seen::new();
+        let mut seen = SmallSet::new();
+        let mut values_seen = SmallSet::new();
         for (at, value) in values.iter().enumerate().filter(|(_, value)| !values_seen.insert(value.as_str())) {
             errors.duplicate(&path.field("values").index(at), value);
         }

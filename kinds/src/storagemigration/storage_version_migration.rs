@@ -54,7 +54,7 @@ fn validate_status_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     }
     let stored = old.str("status.resourceVersion");
     if !stored.is_empty() && stored != version {
-        errors.invalid(&path, version, "cannot be updated");
+        errors.invalid(&path, version, "field is immutable");
     }
     let path = Path::root("status.conditions");
     validate_conditions(object.list("status.conditions"), &path, errors);
@@ -64,15 +64,9 @@ fn validate_status_update(object: &Tree, old: &Tree, errors: &mut Errors) {
 /// A finished migration is immutable, with one result.
 fn validate_outcome(object: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let mut refuse = |detail: &str| errors.invalid(path, object.at("status.conditions"), detail);
-    let [succeeded, failed, running] = ["Succeeded", "Failed", "Running"].map(|ty| is_true(object, ty));
+    let [succeeded, failed] = ["Succeeded", "Failed"].map(|ty| is_true(object, ty));
     if succeeded && failed {
         refuse("Both success and failed conditions cannot be true at the same time");
-    }
-    if succeeded && running {
-        refuse("Running condition cannot be true when success condition is true");
-    }
-    if failed && running {
-        refuse("Running condition cannot be true when failed condition is true");
     }
     if is_true(old, "Succeeded") && !succeeded {
         refuse("Success condition cannot be set to false once it is true");

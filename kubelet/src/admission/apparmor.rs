@@ -2,7 +2,7 @@
 
 use api::Tree;
 
-use super::{Case, refused};
+use super::{PodAdmitAttributes, refused};
 use crate::model::pod;
 use crate::model::problem::Problem;
 
@@ -11,14 +11,15 @@ pub(crate) fn is_enabled() -> bool {
     std::fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with('Y'))
 }
 
-pub(crate) fn available(case: &Case<'_>) -> Result<(), Problem> {
-    if case.rules.has_apparmor || !pod::containers(case.tree).any(|spec| is_confined(case.tree, spec)) {
+pub(crate) fn available(attributes: &PodAdmitAttributes<'_>) -> Result<(), Problem> {
+    if attributes.rules.has_apparmor || !pod::containers(attributes.tree).any(|spec| is_confined(attributes.tree, spec))
+    {
         return Ok(());
     }
     refused("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host")
 }
 
-/// By its own field, the annotation of old, or the pod's field.
+/// By its own field, the deprecated annotation, or the pod's field.
 fn is_confined(pod: &Tree, spec: &Tree) -> bool {
     let own = spec.at("securityContext.appArmorProfile");
     let key = format!("container.apparmor.security.beta.kubernetes.io/{}", spec.str("name"));

@@ -1,4 +1,5 @@
-//! Whether a node takes a pod that was bound to it. The handlers are one list; each has its reason to refuse.
+//! Pod admission: decides whether a node accepts a pod that was bound to it. The handlers are one list; each has its
+//! own reason for a rejection.
 
 mod apparmor;
 mod predicates;
@@ -20,10 +21,10 @@ use crate::model::pod::is_critical;
 use crate::model::problem::Problem;
 use crate::model::resources::{Class, class};
 pub(crate) use apparmor::is_enabled as has_apparmor;
-use preempt::Room;
+use preempt::Preemption;
 
 /// The input of a handler.
-pub(crate) struct Case<'a> {
+pub(crate) struct PodAdmitAttributes<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) pod: &'a Pod,
     pub(crate) node: &'a Node,
@@ -36,18 +37,18 @@ pub(crate) struct Case<'a> {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     pub(crate) allowed_unsafe_sysctls: Vec<String>,
-    /// Conditions of the node under which not every pod is taken.
+    /// Conditions of the node under which some pods are rejected.
     pub(crate) pressure: Vec<&'static str>,
     pub(crate) shuts_down: bool,
     /// The kernel confines by AppArmor's profiles.
     pub(crate) has_apparmor: bool,
     /// The runtime can leave out the groups of an image's user.
     pub(crate) has_groups_policy: bool,
-    /// Resources of device plugins: they are assigned to the pod already, whatever the node's status shows.
+    /// Resources of device plugins that are assigned to the pod already, whatever the node's status shows.
     pub(crate) given: Vec<String>,
 }
 
-type Handler = fn(&Case<'_>) -> Result<(), Problem>;
+type Handler = fn(&PodAdmitAttributes<'_>) -> Result<(), Problem>;
 
 /// The handlers in upstream's order: these before anything is assigned to the pod,
 const EARLY: &[Handler] = &[pressure, sysctls::allowed];
@@ -66,23 +67,23 @@ const LATE: &[Handler] = &[
     shutdown,
 ];
 
-pub(crate) fn judge(case: &Case<'_>) -> Result<(), Problem> {
-    EARLY.iter().chain(LATE).try_for_each(|handler| handler(case))
+pub(crate) fn check_resize(attributes: &PodAdmitAttributes<'_>) -> Result<(), Problem> {
+    EARLY.iter().chain(LATE).try_for_each(|handler| handler(attributes))
 }
 
 /// An admitted pod.
 #[derive(Debug)]
-struct Taken {
+struct AdmittedPod {
     pod: Pod,
     class: Class,
     is_critical: bool,
     priority: Option<i64>,
 }
 
-impl Taken {
-    fn of(tree: &Tree) -> Taken {
+impl AdmittedPod {
+    fn of(tree: &Tree) -> AdmittedPod {
         let (class, priority) = (class(tree), tree.int("spec.priority"));
-        Taken { pod: Pod::read(tree), class, is_critical: is_critical(tree), priority }
+        AdmittedPod { pod: Pod::read(tree), class, is_critical: is_critical(tree), priority }
     }
 
     fn request(&self, name: &str) -> i64 {
@@ -92,19 +93,20 @@ impl Taken {
 
 /// The admitted pods.
 #[derive(Default)]
-pub(crate) struct Admission(Mutex<BTreeMap<String, Arc<Taken>>>);
+pub(crate) struct Admission(Mutex<BTreeMap<String, Arc<AdmittedPod>>>);
 
 impl Admission {
     /// Admits a pod if no handler refuses it; two pods never get the same resources. A critical pod may preempt others:
     /// their UIDs are returned, and they count until they are released.
-    pub(crate) fn admit(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<Room, Problem> {
-        let (own, node) = (Taken::of(tree), Node::read(node));
+    pub(crate) fn admit(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<Preemption, Problem> {
+        let (own, node) = (AdmittedPod::of(tree), Node::read(node));
         let pod = &own.pod;
         let mut taken = self.0.lock();
-        let others: Vec<&Taken> = taken.values().map(Arc::as_ref).filter(|other| other.pod.uid != pod.uid).collect();
-        let case = |gone: &[String]| {
-            let stays = |other: &&&Taken| !gone.iter().any(|uid| *uid == other.pod.uid.as_str());
-            Case {
+        let others: Vec<&AdmittedPod> =
+            taken.values().map(Arc::as_ref).filter(|other| other.pod.uid != pod.uid).collect();
+        let attributes = |gone: &[String]| {
+            let stays = |other: &&&AdmittedPod| !gone.iter().any(|uid| *uid == other.pod.uid.as_str());
+            PodAdmitAttributes {
                 tree,
                 pod,
                 node: &node,
@@ -112,9 +114,9 @@ impl Admission {
                 rules,
             }
         };
-        let all = case(&[]);
-        let room = preempt::room(&all, &others, &predicates::shortages(&all))?;
-        judge(&case(&room.victims))?;
+        let all = attributes(&[]);
+        let room = preempt::find_preemption(&all, &others, &predicates::shortages(&all))?;
+        check_resize(&attributes(&room.victims))?;
         taken.insert(own.pod.uid.to_string(), Arc::new(own));
         Ok(room)
     }
@@ -124,16 +126,16 @@ impl Admission {
         self.0.lock().contains_key(uid)
     }
 
-    /// Whether anything of the pod itself speaks against it.
+    /// Checks the requirements of the pod itself, without other pods.
     pub(crate) fn look(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<(), Problem> {
         let (pod, node) = (Pod::read(tree), Node::read(node));
-        let case = Case { tree, pod: &pod, node: &node, others: Vec::new(), rules };
-        EARLY.iter().try_for_each(|handler| handler(&case))
+        let attributes = PodAdmitAttributes { tree, pod: &pod, node: &node, others: Vec::new(), rules };
+        EARLY.iter().try_for_each(|handler| handler(&attributes))
     }
 
     /// Counts a running pod, which an earlier kubelet has admitted.
     pub(crate) fn take(&self, tree: &Tree) {
-        let own = Taken::of(tree);
+        let own = AdmittedPod::of(tree);
         self.0.lock().insert(own.pod.uid.to_string(), Arc::new(own));
     }
 
@@ -148,22 +150,22 @@ fn refused(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> 
 }
 
 /// Under pressure only critical pods are admitted, or pods that do not make it worse.
-fn pressure(case: &Case<'_>) -> Result<(), Problem> {
-    if case.rules.pressure.is_empty() || is_critical(case.tree) {
+fn pressure(attributes: &PodAdmitAttributes<'_>) -> Result<(), Problem> {
+    if attributes.rules.pressure.is_empty() || is_critical(attributes.tree) {
         return Ok(());
     }
-    let only_memory = case.rules.pressure.iter().all(|condition| *condition == "MemoryPressure");
+    let only_memory = attributes.rules.pressure.iter().all(|condition| *condition == "MemoryPressure");
     let taint =
         Taint { key: "node.kubernetes.io/memory-pressure".into(), value: "".into(), effect: Effect::NoSchedule };
-    let tolerates = || case.pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(&taint));
-    if only_memory && (class(case.tree) != Class::BestEffort || tolerates()) {
+    let tolerates = || attributes.pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(&taint));
+    if only_memory && (class(attributes.tree) != Class::BestEffort || tolerates()) {
         return Ok(());
     }
-    refused("Evicted", format!("The node had condition: [{}]. ", case.rules.pressure.join(" ")))
+    refused("Evicted", format!("The node had condition: [{}]. ", attributes.rules.pressure.join(" ")))
 }
 
-fn shutdown(case: &Case<'_>) -> Result<(), Problem> {
-    if case.rules.shuts_down {
+fn shutdown(attributes: &PodAdmitAttributes<'_>) -> Result<(), Problem> {
+    if attributes.rules.shuts_down {
         return refused("NodeShutdown", "Pod was rejected as the node is shutting down.");
     }
     Ok(())

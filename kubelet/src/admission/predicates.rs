@@ -3,7 +3,7 @@
 use podmodel::{Effect, HostPort, Resources};
 
 use super::preempt::Shortage;
-use super::{Case, refused};
+use super::{PodAdmitAttributes, refused};
 use crate::model::problem::Problem;
 
 type Verdict = Result<(), Problem>;
@@ -12,80 +12,81 @@ fn failed(predicate: &'static str, why: &str) -> Verdict {
     refused(predicate, format!("Predicate {predicate} failed: {why}"))
 }
 
-pub(crate) fn resources(case: &Case<'_>) -> Verdict {
-    shortages(case).first().map_or(Ok(()), lacking)
+pub(crate) fn resources(attributes: &PodAdmitAttributes<'_>) -> Verdict {
+    shortages(attributes).first().map_or(Ok(()), insufficient_resource)
 }
 
 /// All that is not there for the pod.
-pub(crate) fn shortages(case: &Case<'_>) -> Vec<Shortage> {
+pub(crate) fn shortages(attributes: &PodAdmitAttributes<'_>) -> Vec<Shortage> {
     let mut found = Vec::new();
-    let count = i64::try_from(case.others.len()).unwrap_or(i64::MAX);
-    if count + 1 > case.node.allowed_pods {
-        found.push(Shortage { name: "pods".to_string(), asked: 1, used: count, all: case.node.allowed_pods });
+    let count = i64::try_from(attributes.others.len()).unwrap_or(i64::MAX);
+    if count + 1 > attributes.node.allowed_pods {
+        found.push(Shortage { name: "pods".to_string(), requested: 1, used: count, all: attributes.node.allowed_pods });
     }
     let mut used = Resources::default();
-    case.others.iter().for_each(|other| used.add(&other.spec.requests));
-    let wanted = &case.pod.spec.requests;
+    attributes.others.iter().for_each(|other| used.add(&other.spec.requests));
+    let wanted = &attributes.pod.spec.requests;
     let names = ["cpu", "memory", "ephemeral-storage"].into_iter();
     let others = wanted.others.iter().map(|(name, _)| name.as_str());
-    for name in names.chain(others).filter(|name| !case.rules.given.iter().any(|given| given == name)) {
-        let (asked, used, all) = (wanted.get(name), used.get(name), case.node.allocatable.get(name));
+    for name in names.chain(others).filter(|name| !attributes.rules.given.iter().any(|given| given == name)) {
+        let (requested, used, all) = (wanted.get(name), used.get(name), attributes.node.allocatable.get(name));
         // A device that the node does not know at all was the scheduler's business: its plugin may be restarting.
         let is_known = all > 0 || !kinds::resources::is_extended(name);
-        if asked > 0 && is_known && asked > all - used {
-            found.push(Shortage { name: name.to_string(), asked, used, all });
+        if requested > 0 && is_known && requested > all - used {
+            found.push(Shortage { name: name.to_string(), requested, used, all });
         }
     }
     found
 }
 
-fn lacking(short: &Shortage) -> Verdict {
-    let Shortage { name, asked, used, all } = short;
-    let why = format!("Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {all}");
+fn insufficient_resource(short: &Shortage) -> Verdict {
+    let Shortage { name, requested, used, all } = short;
+    let why =
+        format!("Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {all}");
     refused(format!("OutOf{name}"), why)
 }
 
-pub(crate) fn name(case: &Case<'_>) -> Verdict {
-    let wanted = case.pod.node_name.as_str();
-    if wanted.is_empty() || wanted == case.node.name.as_str() {
+pub(crate) fn name(attributes: &PodAdmitAttributes<'_>) -> Verdict {
+    let wanted = attributes.pod.node_name.as_str();
+    if wanted.is_empty() || wanted == attributes.node.name.as_str() {
         return Ok(());
     }
     failed("NodeName", "node(s) didn't match the requested node name")
 }
 
-pub(crate) fn ports(case: &Case<'_>) -> Verdict {
+pub(crate) fn ports(attributes: &PodAdmitAttributes<'_>) -> Verdict {
     let taken = |port: &HostPort| {
-        case.others.iter().any(|other| other.spec.ports.iter().any(|other| other.conflicts_with(port)))
+        attributes.others.iter().any(|other| other.spec.ports.iter().any(|other| other.conflicts_with(port)))
     };
-    if case.pod.spec.ports.iter().any(taken) {
+    if attributes.pod.spec.ports.iter().any(taken) {
         return failed("NodePorts", "node(s) didn't have free ports for the requested pod ports");
     }
     Ok(())
 }
 
-pub(crate) fn affinity(case: &Case<'_>) -> Verdict {
-    if case.pod.spec.selects(&case.node.name, &case.node.labels) {
+pub(crate) fn affinity(attributes: &PodAdmitAttributes<'_>) -> Verdict {
+    if attributes.pod.spec.selects(&attributes.node.name, &attributes.node.labels) {
         return Ok(());
     }
     failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 }
 
 /// Only NoExecute taints: other taints concern the scheduler. Static pods are exempt.
-pub(crate) fn taints(case: &Case<'_>) -> Verdict {
-    if crate::model::pod::is_static(case.tree) {
+pub(crate) fn taints(attributes: &PodAdmitAttributes<'_>) -> Verdict {
+    if crate::model::pod::is_static(attributes.tree) {
         return Ok(());
     }
-    let mut strong = case.node.taints.iter().filter(|taint| taint.effect == Effect::NoExecute);
-    let tolerations = &case.pod.spec.tolerations;
+    let mut strong = attributes.node.taints.iter().filter(|taint| taint.effect == Effect::NoExecute);
+    let tolerations = &attributes.pod.spec.tolerations;
     if strong.all(|taint| tolerations.iter().any(|toleration| toleration.tolerates(taint))) {
         return Ok(());
     }
     failed("TaintToleration", "node(s) had untolerated taint(s)")
 }
 
-pub(crate) fn features(case: &Case<'_>) -> Verdict {
-    let declared = &case.node.declared_features;
-    let missing: Vec<&str> = case
+pub(crate) fn features(attributes: &PodAdmitAttributes<'_>) -> Verdict {
+    let declared = &attributes.node.declared_features;
+    let missing: Vec<&str> = attributes
         .pod
         .spec
         .needed_features
@@ -102,24 +103,24 @@ pub(crate) fn features(case: &Case<'_>) -> Verdict {
     )
 }
 
-pub(crate) fn operating_system(case: &Case<'_>) -> Verdict {
-    let label = case.tree.map("metadata.labels").str("kubernetes.io/os");
+pub(crate) fn operating_system(attributes: &PodAdmitAttributes<'_>) -> Verdict {
+    let label = attributes.tree.map("metadata.labels").str("kubernetes.io/os");
     if !matches!(label, "" | "linux") {
         return refused(
             "PodOSSelectorNodeLabelDoesNotMatch",
             "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
         );
     }
-    match case.tree.str("spec.os.name") {
+    match attributes.tree.str("spec.os.name") {
         "" | "linux" => Ok(()),
         _ => refused("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"),
     }
 }
 
 /// Only a runtime that reports the feature can leave out the groups that an image gives its user.
-pub(crate) fn groups_policy(case: &Case<'_>) -> Verdict {
-    let is_strict = case.tree.str("spec.securityContext.supplementalGroupsPolicy") == "Strict";
-    if is_strict && !case.rules.has_groups_policy {
+pub(crate) fn groups_policy(attributes: &PodAdmitAttributes<'_>) -> Verdict {
+    let is_strict = attributes.tree.str("spec.securityContext.supplementalGroupsPolicy") == "Strict";
+    if is_strict && !attributes.rules.has_groups_policy {
         return refused(
             "SupplementalGroupsPolicyNotSupported",
             "SupplementalGroupsPolicy=Strict is not supported in this node",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Tree;
 use podmodel::{Node, Pod};
 
-use super::{Admission, Case, Rules, Taken, predicates, refused};
+use super::{Admission, AdmittedPod, PodAdmitAttributes, Rules, predicates, refused};
 use crate::model::pod;
 use crate::model::problem::Problem;
 use crate::model::resources::resizable;
@@ -35,13 +35,16 @@ impl Admission {
         let mut taken = self.0.lock();
         let others = taken.values().map(|other| &other.pod).filter(|other| other.uid != pod.uid).collect();
         let rules = Rules::default();
-        judge(change, &Case { tree: change.wanted, pod: &pod, node: &node, others, rules: &rules })?;
-        taken.insert(pod.uid.to_string(), Arc::new(Taken::of(counted)));
+        check_resize(
+            change,
+            &PodAdmitAttributes { tree: change.wanted, pod: &pod, node: &node, others, rules: &rules },
+        )?;
+        taken.insert(pod.uid.to_string(), Arc::new(AdmittedPod::of(counted)));
         Ok(())
     }
 }
 
-fn judge(change: &Change<'_>, case: &Case<'_>) -> Result<(), Problem> {
+fn check_resize(change: &Change<'_>, attributes: &PodAdmitAttributes<'_>) -> Result<(), Problem> {
     if pod::is_static(change.wanted) {
         return refused(INFEASIBLE, "In-place resize of static-pods is not supported");
     }
@@ -56,13 +59,13 @@ fn judge(change: &Change<'_>, case: &Case<'_>) -> Result<(), Problem> {
         return refused(INFEASIBLE, format!("Resize is infeasible for Guaranteed Pods alongside {policy}"));
     }
     for name in ["memory", "cpu"] {
-        let (asked, all) = (case.pod.spec.requests.get(name), case.node.allocatable.get(name));
-        if asked > all {
-            let why = format!("Node didn't have enough capacity: {name}, requested: {asked}, capacity: {all}");
+        let (requested, all) = (attributes.pod.spec.requests.get(name), attributes.node.allocatable.get(name));
+        if requested > all {
+            let why = format!("Node didn't have enough capacity: {name}, requested: {requested}, capacity: {all}");
             return refused(INFEASIBLE, why);
         }
     }
-    predicates::resources(case).map_err(|problem| Problem { reason: DEFERRED.into(), ..problem })
+    predicates::resources(attributes).map_err(|problem| Problem { reason: DEFERRED.into(), ..problem })
 }
 
 /// Whether a Guaranteed pod changes exclusive resources: requests are limits there.
@@ -139,9 +142,9 @@ mod tests {
             admission.take(&pod("b", "1", "5Mi", ""));
             let wanted = pod("a", cpu, memory, more);
             let change = Change { wanted: &wanted, allocated: &allocated, swaps, pins_cpu: true, pins_memory: true };
-            let said = admission.resize(&change, &wanted, &node);
-            let said = said.err().map(|problem| format!("{}: {}", problem.reason, problem.message));
-            assert_eq!(said.unwrap_or_default(), expected);
+            let result = admission.resize(&change, &wanted, &node);
+            let result = result.err().map(|problem| format!("{}: {}", problem.reason, problem.message));
+            assert_eq!(result.unwrap_or_default(), expected);
         }
     }
 
@@ -163,9 +166,9 @@ mod tests {
         for (cpu, memory, pins_cpu, pins_memory, expected) in cases {
             let (wanted, allocated) = (full(cpu, memory), full("1", "1Mi"));
             let change = Change { wanted: &wanted, allocated: &allocated, swaps: false, pins_cpu, pins_memory };
-            let said = Admission::default().resize(&change, &wanted, &node).err();
-            let said = said.map(|problem| problem.message).unwrap_or_default();
-            assert!(said.ends_with(expected) && said.is_empty() == expected.is_empty(), "{said}");
+            let result = Admission::default().resize(&change, &wanted, &node).err();
+            let result = result.map(|problem| problem.message).unwrap_or_default();
+            assert!(result.ends_with(expected) && result.is_empty() == expected.is_empty(), "{result}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sysctls that a pod may set: the safe ones, and those that the administrator allows.
 
-use super::{Case, refused};
+use super::{PodAdmitAttributes, refused};
 use crate::model::problem::Problem;
 use crate::model::sysctls::{dotted, is_of_ipc, is_of_network};
 
@@ -19,26 +19,26 @@ const SAFE: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-pub(crate) fn allowed(case: &Case<'_>) -> Result<(), Problem> {
-    for sysctl in case.tree.list("spec.securityContext.sysctls") {
+pub(crate) fn allowed(attributes: &PodAdmitAttributes<'_>) -> Result<(), Problem> {
+    for sysctl in attributes.tree.list("spec.securityContext.sysctls") {
         let name = dotted(sysctl.str("name"));
-        if let Some(why) = objection(&name, case) {
+        if let Some(why) = find_rejection(&name, attributes) {
             return refused("SysctlForbidden", format!("forbidden sysctl: {name:?} {why}"));
         }
     }
     Ok(())
 }
 
-fn objection(name: &str, case: &Case<'_>) -> Option<&'static str> {
+fn find_rejection(name: &str, attributes: &PodAdmitAttributes<'_>) -> Option<&'static str> {
     let is_allowed = |pattern: &String| match pattern.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
         None => pattern == name,
     };
-    if !SAFE.contains(&name) && !case.rules.allowed_unsafe_sysctls.iter().any(is_allowed) {
+    if !SAFE.contains(&name) && !attributes.rules.allowed_unsafe_sysctls.iter().any(is_allowed) {
         return Some("not allowlisted");
     }
-    if is_of_network(name) && case.tree.bool("spec.hostNetwork") {
+    if is_of_network(name) && attributes.tree.bool("spec.hostNetwork") {
         return Some("not allowed with host net enabled");
     }
-    (is_of_ipc(name) && case.tree.bool("spec.hostIPC")).then_some("not allowed with host ipc enabled")
+    (is_of_ipc(name) && attributes.tree.bool("spec.hostIPC")).then_some("not allowed with host ipc enabled")
 }

@@ -132,12 +132,15 @@ fn rejects_pods_for_taints_and_pressure() {
 fn critical_pods_preempt_other_pods() {
     let admission = Admission::default();
     let rules = Rules::default();
-    let asks = |cpu: &str| format!("containers: [{{name: c, resources: {{requests: {{cpu: {cpu}}}}}}}]");
+    let requests = |cpu: &str| format!("containers: [{{name: c, resources: {{requests: {{cpu: {cpu}}}}}}}]");
     for uid in ["a", "b"] {
-        assert_eq!(admission.admit(&pod(uid, &format!("{{{}}}", asks("900m"))), &node(), &rules), Ok(Room::default()));
+        assert_eq!(
+            admission.admit(&pod(uid, &format!("{{{}}}", requests("900m"))), &node(), &rules),
+            Ok(Preemption::default())
+        );
     }
     let critical =
-        |uid: &str, cpu: &str, more: &str| pod(uid, &format!("{{priority: 2000000000, {more} {}}}", asks(cpu)));
+        |uid: &str, cpu: &str, more: &str| pod(uid, &format!("{{priority: 2000000000, {more} {}}}", requests(cpu)));
     let refused = admission.admit(&critical("c", "5", ""), &node(), &rules).expect_err("too much");
     assert_eq!(refused.reason, "UnexpectedAdmissionError");
     assert!(refused.message.ends_with("reclaim resources: [(res: cpu, q: 3000), ]"), "{}", refused.message);
@@ -145,11 +148,11 @@ fn critical_pods_preempt_other_pods() {
     assert_eq!(elsewhere.reason, "NodeName", "no pod is preempted for it");
     assert_eq!(
         admission.admit(&critical("c", "1", ""), &node(), &rules),
-        Ok(Room { victims: vec!["a".to_string()], signal: "cpu".to_string() })
+        Ok(Preemption { victims: vec!["a".to_string()], signal: "cpu".to_string() })
     );
-    // Until it is released it counts, and so does the new one.
+    // A preempted pod counts until it is released, and so does the new one.
     assert!(admission.holds("a") && admission.holds("c"));
-    assert!(admission.admit(&pod("d", &format!("{{{}}}", asks("100m"))), &node(), &rules).is_err());
+    assert!(admission.admit(&pod("d", &format!("{{{}}}", requests("100m"))), &node(), &rules).is_err());
     admission.release("a");
-    assert!(admission.admit(&pod("d", &format!("{{{}}}", asks("100m"))), &node(), &rules).is_ok());
+    assert!(admission.admit(&pod("d", &format!("{{{}}}", requests("100m"))), &node(), &rules).is_ok());
 }

@@ -26,11 +26,11 @@ const CACHE: &str = "prefer-align-cpus-by-uncorecache";
 const APART: [(&str, &str); 4] = [(FULL, CORES), (NODES, CORES), (CACHE, CORES), (CACHE, NODES)];
 
 impl Options {
-    pub(crate) fn read(said: &BTreeMap<String, String>) -> Result<Options, InvalidValue> {
+    pub(crate) fn read(settings: &BTreeMap<String, String>) -> Result<Options, InvalidValue> {
         let mut options = Options::default();
-        for (name, value) in said {
+        for (name, value) in settings {
             let place = options
-                .place(name)
+                .option_mut(name)
                 .ok_or_else(|| InvalidValue::new(format!("unknown CPU Manager Policy option: {name:?}")))?;
             *place = super::values::policy_option(name, value)?;
         }
@@ -44,7 +44,7 @@ impl Options {
         Ok(options)
     }
 
-    fn place(&mut self, name: &str) -> Option<&mut bool> {
+    fn option_mut(&mut self, name: &str) -> Option<&mut bool> {
         Some(match name {
             FULL => &mut self.full_cores_only,
             NODES => &mut self.distribute_over_nodes,
@@ -57,6 +57,6 @@ impl Options {
     }
 
     fn is_on(mut self, name: &str) -> bool {
-        self.place(name).is_some_and(|on| *on)
+        self.option_mut(name).is_some_and(|on| *on)
     }
 }

@@ -28,7 +28,7 @@ impl InvalidValue {
         InvalidValue { path: format!("{parent}{}", self.path), ..self }
     }
 
-    /// With a field's path if it has none.
+    /// Adds a field's path if the error has none.
     pub(super) fn or_at(self, path: &str) -> InvalidValue {
         if self.path.is_empty() { self.at(path) } else { self }
     }

@@ -1,4 +1,4 @@
-//! When pods have to go because something of the node runs out.
+//! Eviction thresholds: when pods are evicted because the node runs out of a resource.
 
 use std::time::Duration;
 
@@ -28,25 +28,25 @@ pub(crate) enum Amount {
 }
 
 impl Amount {
-    /// As upstream reads it: `100Mi` or `5%`. Zero and nothing at all of a whole switch the signal off.
+    /// Parses an amount as upstream does: `100Mi` or `5%`. Zero, or 100% of the capacity, switches the signal off.
     pub(crate) fn parse(text: &str) -> Result<Amount, InvalidValue> {
         if let Some(number) = text.strip_suffix('%') {
-            // In upstream's precision, so that messages are the same to the byte.
+            // Upstream's precision keeps messages the same to the byte.
             let number: f32 =
-                number.trim().parse().map_err(|_| InvalidValue::new(format!("{text:?} is no percentage")))?;
+                number.trim().parse().map_err(|_| InvalidValue::new(format!("{text:?} is not a percentage")))?;
             if !(0.0..=100.0).contains(&number) {
                 return Err(InvalidValue::new(format!("{text:?} must be from 0% to 100%")));
             }
             return Ok(Amount::Part(f64::from(number / 100.0)));
         }
-        let quantity = Quantity::parse(text).map_err(|_| InvalidValue::new(format!("{text:?} is no quantity")))?;
+        let quantity = Quantity::parse(text).map_err(|_| InvalidValue::new(format!("{text:?} is not a quantity")))?;
         if quantity.is_negative() {
             return Err(InvalidValue::new(format!("{text:?} must be positive")));
         }
         Ok(Amount::Quantity(quantity))
     }
 
-    /// How much it is of a whole, in its own unit.
+    /// The amount for this capacity, in the resource's own unit.
     pub(crate) fn of(&self, whole: i64) -> i64 {
         match self {
             Amount::Quantity(quantity) => quantity.value(),
@@ -62,13 +62,13 @@ pub struct Threshold {
     pub(crate) least: Amount,
     /// How long less may be available; None for a hard threshold.
     pub(crate) grace_period: Option<Duration>,
-    /// How much more than the threshold is to be won back.
+    /// How much more than the threshold is to be reclaimed.
     pub(crate) minimum_reclaim: Option<Amount>,
 }
 
 #[derive(Debug, Clone)]
 pub struct Eviction {
-    /// The hard ones before the soft ones, sorted by signal.
+    /// Hard thresholds before soft ones, sorted by signal.
     pub thresholds: Vec<Threshold>,
     pub(crate) pressure_transition_period: Duration,
     /// The longest grace period of a pod that is evicted for a soft threshold.

@@ -13,21 +13,21 @@ pub(crate) struct Field {
     pub(crate) path: &'static str,
     /// Upstream treats zero as unset.
     pub(crate) zero_is_unset: bool,
-    pub(crate) take: Take,
+    pub(crate) setter: FieldSetter,
 }
 
-pub(crate) enum Take {
+pub(crate) enum FieldSetter {
     Set(fn(&mut Config, &Tree) -> Result<(), InvalidValue>),
     /// Only these values are supported; otherwise the reason is the error.
     Only(&'static [&'static str], &'static str),
-    /// It is read together with other fields.
+    /// The field is read together with other fields.
     Together,
 }
 
 /// A field whose value is parsed by a function and stored in the configuration.
 macro_rules! set {
     ($path:literal, $read:path, $($place:tt)+) => {
-        Field { path: $path, zero_is_unset: false, take: Take::Set(|config, value| {
+        Field { path: $path, zero_is_unset: false, setter: FieldSetter::Set(|config, value| {
             config.$($place)+ = $read(value)?;
             Ok(())
         }) }
@@ -42,15 +42,15 @@ macro_rules! nonzero {
 }
 
 const fn only(path: &'static str, values: &'static [&'static str], why: &'static str) -> Field {
-    Field { path, zero_is_unset: true, take: Take::Only(values, why) }
+    Field { path, zero_is_unset: true, setter: FieldSetter::Only(values, why) }
 }
 
 const fn together(path: &'static str) -> Field {
-    Field { path, zero_is_unset: false, take: Take::Together }
+    Field { path, zero_is_unset: false, setter: FieldSetter::Together }
 }
 
 const fn checked(path: &'static str, check: fn(&mut Config, &Tree) -> Result<(), InvalidValue>) -> Field {
-    Field { path, zero_is_unset: true, take: Take::Set(check) }
+    Field { path, zero_is_unset: true, setter: FieldSetter::Set(check) }
 }
 
 const FIXED_TLS: &str = "the safe versions and ciphers are spoken, and no others";
@@ -240,7 +240,7 @@ pub(crate) static FIELDS: &[Field] = &[
     together("nodeStatusReportFrequency"),
     nonzero!("nodeStatusUpdateFrequency", duration, node_status_update_frequency),
     set!("oomScoreAdj", int, process.oom_score_adj),
-    only("podCIDR", &[], "the node's own object says it: there is no standalone mode"),
+    only("podCIDR", &[], "it is read from the Node object; standalone mode is not supported"),
     only("podHousekeepingPeriod", &["2s"], "what nobody knows is taken away at the start, and nothing comes later"),
     nonzero!("podLogsDir", path, pod_logs_dir),
     checked("podPidsLimit", |config, value| {

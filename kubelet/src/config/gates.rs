@@ -4,8 +4,8 @@ use api::Tree;
 
 use super::error::InvalidValue;
 
-/// The gates that a kubelet of 1.37 looks at, each with the state that it is in here. Those of features that are on
-/// since long are among them: what was written for an older release may still name them.
+/// The feature gates of a kubelet of 1.37, each with its state here. Gates of stable features are included:
+/// configurations of older releases may still name them.
 static GATES: &[(&str, bool)] = &[
     ("AllAlpha", false),
     ("AppArmor", true),
@@ -75,8 +75,8 @@ static GATES: &[(&str, bool)] = &[
 ];
 
 pub(crate) fn check(gates: &Tree) -> Result<(), InvalidValue> {
-    for (name, asked) in super::values::map(gates, super::values::boolean)? {
-        client::gates::check(GATES, &name, asked).map_err(|error| InvalidValue::new(error.to_string()))?;
+    for (name, requested) in super::values::map(gates, super::values::boolean)? {
+        client::gates::check(GATES, &name, requested).map_err(|error| InvalidValue::new(error.to_string()))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Which images need credentials although they are on the node already.
+//! The images that need credentials although they are on the node already.
 
 /// For which images credentials are verified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,5 +1,5 @@
-//! The kubelet's configuration, with upstream's defaults. It comes from a KubeletConfiguration, drop-in files and
-//! flags; [`read`] merges them.
+//! The kubelet's configuration, with upstream's defaults. [`read`] merges a KubeletConfiguration, drop-in files and
+//! flags.
 
 mod check;
 pub(crate) mod cpu_options;
@@ -26,7 +26,7 @@ use api::quantity::Quantity;
 pub(crate) use error::InvalidValue;
 pub(crate) use eviction::{Amount, Eviction, Threshold};
 pub(crate) use image_verification::ImageVerification;
-pub use overlay::{Form, Overlay};
+pub use overlay::{FlagType, Overlay};
 pub use read::{Settings, read, read_file};
 pub use sections::{Allocatable, ContainerGc, Serving, Shutdown};
 pub(crate) use sections::{Certificates, ImageGc, Logs, Pinning, Process, Requests};
@@ -67,8 +67,8 @@ pub struct Config {
     pub cpu_cfs_quota: bool,
     /// `cpuCFSQuotaPeriod`.
     pub cpu_cfs_quota_period: Duration,
-    /// Which part of a limit a container gets before it is slowed down, by cgroups of version 2; it is not
-    /// without a number.
+    /// The part of a limit that a container gets before it is throttled, with cgroup v2; no throttling without a
+    /// number.
     pub memory_throttling_factor: Option<f64>,
     /// Requested memory of pods is protected from reclaim, with cgroup v2.
     pub reserves_memory: bool,
@@ -77,7 +77,7 @@ pub struct Config {
     pub single_process_oom_kill: Option<bool>,
     /// Containers without a profile get the runtime's.
     pub seccomp_default: bool,
-    /// How many ids a pod with a user namespace of its own gets.
+    /// How many IDs a pod with its own user namespace gets.
     pub user_namespace_ids_per_pod: u32,
     /// `failSwapOn` and `memorySwap`.
     pub swap: Swap,
@@ -117,13 +117,13 @@ pub struct Config {
     pub file_check_frequency: Duration,
     /// `httpCheckFrequency`.
     pub http_check_frequency: Duration,
-    /// The socket of another runtime; the own one without it.
+    /// The socket of another runtime; None for the built-in runtime.
     pub runtime_endpoint: Option<PathBuf>,
     /// `imageServiceEndpoint`.
     pub image_endpoint: Option<PathBuf>,
     /// `runtimeRequestTimeout`.
     pub runtime_request_timeout: Duration,
-    /// Never collected; whether it is used is up to the runtime.
+    /// Never garbage-collected; the runtime decides whether it is used.
     pub pod_infra_image: Option<String>,
     /// `serializeImagePulls`.
     pub serialize_image_pulls: bool,
@@ -145,7 +145,7 @@ pub struct Config {
     pub container_gc: ContainerGc,
     /// Thresholds of the eviction manager.
     pub eviction: Eviction,
-    /// What is reserved for other programs than pods.
+    /// Resources reserved for processes outside of pods.
     pub allocatable: Allocatable,
     /// CPU, memory and topology managers.
     pub pinning: Pinning,

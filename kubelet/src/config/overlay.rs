@@ -7,15 +7,15 @@ use super::{InvalidValue, Taint};
 /// A flag's text that does not have the form of its field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    #[error("{0:?} is no integer")]
+    #[error("{0:?} is not an integer")]
     Integer(String),
-    #[error("{0:?} is no number")]
+    #[error("{0:?} is not a number")]
     Number(String),
     #[error("{0:?} is neither true nor false")]
     Boolean(String),
     #[error("{entry:?}: `name{mark}value` is expected")]
     Pair { entry: String, mark: char },
-    #[error("{0:?} is no NUMA node")]
+    #[error("{0:?} is not a NUMA node")]
     NumaNode(String),
     #[error("invalid taint spec: {0}")]
     TaintSpec(String),
@@ -25,7 +25,7 @@ pub enum FlagError {
 
 /// The type of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum FlagType {
     /// A string.
     Text,
     /// `true` or `false`.
@@ -62,9 +62,9 @@ impl Default for Overlay {
 
 impl Overlay {
     /// Sets a field by its path.
-    pub fn set(&mut self, path: &str, form: Form, text: &str) -> Result<(), FlagError> {
+    pub fn set(&mut self, path: &str, form: FlagType, text: &str) -> Result<(), FlagError> {
         let mut value = read(form, text)?;
-        if let (Form::Memory, Some(nodes)) = (form, value.as_list_mut()) {
+        if let (FlagType::Memory, Some(nodes)) = (form, value.as_list_mut()) {
             nodes.splice(0..0, self.0.list(path).iter().cloned());
         }
         match path.rsplit_once('.') {
@@ -75,19 +75,19 @@ impl Overlay {
     }
 }
 
-fn read(form: Form, text: &str) -> Result<Tree, FlagError> {
+fn read(form: FlagType, text: &str) -> Result<Tree, FlagError> {
     match form {
-        Form::Text => Ok(text.into()),
-        Form::Bool => boolean(text).map(Tree::Bool),
-        Form::Int => text.parse().map(Tree::Int).map_err(|_| FlagError::Integer(text.to_string())),
-        Form::Number => text.parse().map(Tree::Float).map_err(|_| FlagError::Number(text.to_string())),
-        Form::List => Ok(Tree::List(entries(text).map(Tree::from).collect())),
-        Form::Map => pairs(text, '=', |value| Ok(value.into())),
-        Form::Thresholds => pairs(text, '<', |value| Ok(value.into())),
-        Form::Gates => pairs(text, '=', |value| boolean(value).map(Tree::Bool)),
-        Form::Headers => headers(text),
-        Form::Memory => memory(text),
-        Form::Taints => Ok(Tree::List(entries(text).map(taint).collect::<Result<_, _>>()?)),
+        FlagType::Text => Ok(text.into()),
+        FlagType::Bool => boolean(text).map(Tree::Bool),
+        FlagType::Int => text.parse().map(Tree::Int).map_err(|_| FlagError::Integer(text.to_string())),
+        FlagType::Number => text.parse().map(Tree::Float).map_err(|_| FlagError::Number(text.to_string())),
+        FlagType::List => Ok(Tree::List(entries(text).map(Tree::from).collect())),
+        FlagType::Map => pairs(text, '=', |value| Ok(value.into())),
+        FlagType::Thresholds => pairs(text, '<', |value| Ok(value.into())),
+        FlagType::Gates => pairs(text, '=', |value| boolean(value).map(Tree::Bool)),
+        FlagType::Headers => headers(text),
+        FlagType::Memory => memory(text),
+        FlagType::Taints => Ok(Tree::List(entries(text).map(taint).collect::<Result<_, _>>()?)),
     }
 }
 

@@ -7,11 +7,11 @@ use api::{Tree, tree};
 
 use super::error::InvalidValue;
 use super::eviction::{Amount, DEFAULT_HARD, SIGNALS, Threshold};
-use super::fields::{FIELDS, Field, Take};
+use super::fields::{FIELDS, Field, FieldSetter};
 use super::values::{boolean, duration, int, list, map, text};
 use super::{Config, Overlay};
 
-/// Upstream's defaults, in the form that they are shown in.
+/// Upstream's defaults, as a KubeletConfiguration.
 const DEFAULTS: &str = include_str!("defaults.yaml");
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
@@ -56,7 +56,7 @@ fn one(path: &Path) -> Result<Tree, Vec<String>> {
     if version != API_VERSION || kind != KIND {
         return Err(vec![format!("it must be a {KIND} of {API_VERSION}, not a {kind:?} of {version:?}")]);
     }
-    // Each file is checked by itself, so that an error names its file.
+    // Each file is checked separately, and an error names its file.
     let errors = apply(&tree, &mut Config::default());
     if errors.is_empty() { Ok(tree) } else { Err(errors) }
 }
@@ -66,7 +66,7 @@ pub fn read(tree: &Tree, flags: &Overlay) -> Result<Settings, Vec<String>> {
     let said = replaced(tree, &flags.0);
     let mut config = Config::default();
     let mut errors = apply(&said, &mut config);
-    errors.extend(read_together(&said, &mut config));
+    errors.extend(apply_combined_settings(&said, &mut config));
     errors.extend(super::check::check(&config));
     if !errors.is_empty() {
         return Err(errors);
@@ -99,15 +99,15 @@ fn apply(tree: &Tree, config: &mut Config) -> Vec<String> {
         if value.is_null() || field.zero_is_unset && is_zero(value) {
             continue;
         }
-        errors.extend(take(field, value, config).err().map(|error| error.at(field.path).to_string()));
+        errors.extend(set_field(field, value, config).err().map(|error| error.at(field.path).to_string()));
     }
     errors
 }
 
-fn take(field: &Field, value: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
-    match field.take {
-        Take::Set(set) => set(config, value),
-        Take::Only(values, why) => {
+fn set_field(field: &Field, value: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
+    match field.setter {
+        FieldSetter::Set(set) => set(config, value),
+        FieldSetter::Only(values, why) => {
             let said = plain(value);
             if said.is_some_and(|said| values.contains(&said.as_str())) {
                 Ok(())
@@ -115,7 +115,7 @@ fn take(field: &Field, value: &Tree, config: &mut Config) -> Result<(), InvalidV
                 Err(InvalidValue::new(why.to_string()))
             }
         }
-        Take::Together => Ok(()),
+        FieldSetter::Together => Ok(()),
     }
 }
 
@@ -159,10 +159,10 @@ fn unknown(tree: &Tree, prefix: &str, errors: &mut Vec<String>) {
     }
 }
 
-type Part = (&'static str, fn(&Tree, &mut Config) -> Result<(), InvalidValue>);
+type CombinedSetting = (&'static str, fn(&Tree, &mut Config) -> Result<(), InvalidValue>);
 
 /// Settings that depend on several fields, each with the field that errors name by default.
-const PARTS: [Part; 5] = [
+const PARTS: [CombinedSetting; 5] = [
     ("nodeStatusReportFrequency", report_frequency),
     ("kubeAPIQPS", requests),
     ("maxParallelImagePulls", pulls),
@@ -170,7 +170,7 @@ const PARTS: [Part; 5] = [
     ("evictionHard", thresholds),
 ];
 
-fn read_together(tree: &Tree, config: &mut Config) -> Vec<String> {
+fn apply_combined_settings(tree: &Tree, config: &mut Config) -> Vec<String> {
     PARTS.iter().filter_map(|(path, read)| Some(read(tree, config).err()?.or_at(path).to_string())).collect()
 }
 
@@ -278,7 +278,7 @@ fn is_signal(signal: &str) -> bool {
     SIGNALS.contains(&signal)
 }
 
-/// Nothing and everything switch a signal off.
+/// Zero and 100% switch a signal off.
 fn is_on((_, least): &(String, Amount)) -> bool {
     match least {
         Amount::Quantity(quantity) => !quantity.is_zero(),

@@ -109,7 +109,7 @@ impl Default for ContainerGc {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shutdown {
     pub(crate) grace_period: Duration,
-    /// The part of it that is kept for critical pods.
+    /// The part of the grace period that is reserved for critical pods.
     pub(crate) critical_grace_period: Duration,
     /// Instead of both: from which priority on, and how long.
     pub(crate) by_priority: Vec<(i64, Duration)>,
@@ -185,7 +185,7 @@ pub struct Certificates {
 /// Rate limits of requests to the API server.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Requests {
-    /// A second, and how many may come at once; none are held back without a number.
+    /// Requests per second, and the burst; None without a limit.
     pub limit: Option<(f64, u32)>,
     pub(crate) events: Option<(u32, u32)>,
 }
@@ -201,7 +201,7 @@ impl Default for Requests {
 pub struct Process {
     pub oom_score_adj: i16,
     pub max_open_files: u64,
-    /// Kernel settings that are not as they should be are an error; otherwise they are set.
+    /// Whether kernel settings with other values are an error; otherwise the kubelet sets them.
     pub protect_kernel_defaults: bool,
     /// A machine with cgroups of version 1 is refused.
     pub fail_cgroup_v1: bool,

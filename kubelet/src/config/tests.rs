@@ -107,7 +107,7 @@ fn errors_name_their_field() {
         ("maxPods: many", "maxPods: must be an integer"),
         ("maxPods: -1", "maxPods: -1 is out of range"),
         ("syncFrequency: 5", "syncFrequency: must be a duration such as 15s"),
-        ("clusterDNS: [1.2.3.4, x]", "clusterDNS[1]: \"x\" is no address"),
+        ("clusterDNS: [1.2.3.4, x]", "clusterDNS[1]: \"x\" is not an IP address"),
         ("kubeReserved: {gpu: '1'}", "kubeReserved: cannot reserve \"gpu\" resource"),
         ("kubeReserved: {cpu: x}", "kubeReserved[\"cpu\"]: \"x\""),
         ("evictionHard: {cpu.available: 1}", "evictionHard[\"cpu.available\"]: must be a string"),
@@ -173,10 +173,10 @@ fn flags_override_files_and_later_files_earlier_ones() {
     write("d/10.conf", "maxPods: 2\nclusterDomain: b");
     write("d/30.txt", "maxPods: 9");
     let mut flags = Overlay::default();
-    flags.set("port", Form::Int, "1002").expect("a number");
-    flags.set("evictionHard", Form::Thresholds, "memory.available<5%").expect("thresholds");
-    flags.set("registerWithTaints", Form::Taints, "a=b:NoSchedule,c:NoExecute").expect("taints");
-    flags.set("authentication.anonymous.enabled", Form::Bool, "true").expect("a boolean");
+    flags.set("port", FlagType::Int, "1002").expect("a number");
+    flags.set("evictionHard", FlagType::Thresholds, "memory.available<5%").expect("thresholds");
+    flags.set("registerWithTaints", FlagType::Taints, "a=b:NoSchedule,c:NoExecute").expect("taints");
+    flags.set("authentication.anonymous.enabled", FlagType::Bool, "true").expect("a boolean");
     let read = |flags: &Overlay| read_file(Some(&file), Some(&dir.path().join("d")), flags);
     let settings = read(&flags).expect("a configuration");
     let config = settings.config;
@@ -193,32 +193,36 @@ fn flags_override_files_and_later_files_earlier_ones() {
 
 #[test]
 fn parses_flags() {
-    let read = |form: Form, text: &str| {
+    let read = |form: FlagType, text: &str| {
         let mut overlay = Overlay::default();
         overlay
             .set("a.b", form, text)
             .map(|()| String::from_utf8(api::json::encode(overlay.0.at("a.b"), None)).expect("text"))
     };
     let cases = [
-        (Form::Text, "x", "\"x\""),
-        (Form::Bool, "true", "true"),
-        (Form::Int, "-5", "-5"),
-        (Form::List, "a, b,", "[\"a\",\"b\"]"),
-        (Form::Map, "cpu=1,memory=2Gi", "{\"cpu\":\"1\",\"memory\":\"2Gi\"}"),
-        (Form::Gates, "A=true", "{\"A\":true}"),
+        (FlagType::Text, "x", "\"x\""),
+        (FlagType::Bool, "true", "true"),
+        (FlagType::Int, "-5", "-5"),
+        (FlagType::List, "a, b,", "[\"a\",\"b\"]"),
+        (FlagType::Map, "cpu=1,memory=2Gi", "{\"cpu\":\"1\",\"memory\":\"2Gi\"}"),
+        (FlagType::Gates, "A=true", "{\"A\":true}"),
         (
-            Form::Memory,
+            FlagType::Memory,
             "1:memory=1Gi,hugepages-2Mi=4Mi;",
             "[{\"limits\":{\"hugepages-2Mi\":\"4Mi\",\"memory\":\"1Gi\"},\"numaNode\":1}]",
         ),
-        (Form::Headers, "a:x,a:y", "{\"a\":[\"x\",\"y\"]}"),
+        (FlagType::Headers, "a:x,a:y", "{\"a\":[\"x\",\"y\"]}"),
     ];
     for (form, text, want) in cases {
         assert_eq!(read(form, text).as_deref(), Ok(want), "{text}");
     }
-    for (form, text) in
-        [(Form::Bool, "yes"), (Form::Int, "x"), (Form::Map, "cpu"), (Form::Taints, "a"), (Form::Memory, "x:memory=1")]
-    {
+    for (form, text) in [
+        (FlagType::Bool, "yes"),
+        (FlagType::Int, "x"),
+        (FlagType::Map, "cpu"),
+        (FlagType::Taints, "a"),
+        (FlagType::Memory, "x:memory=1"),
+    ] {
         assert!(read(form, text).is_err(), "{text}");
     }
 }

@@ -38,15 +38,15 @@ impl Default for Options {
 const MOST_NODES: usize = 8;
 
 impl Options {
-    pub(crate) fn read(said: &BTreeMap<String, String>) -> Result<Options, InvalidValue> {
+    pub(crate) fn read(settings: &BTreeMap<String, String>) -> Result<Options, InvalidValue> {
         let mut options = Options::default();
-        for (name, value) in said {
+        for (name, value) in settings {
             match name.as_str() {
                 "prefer-closest-numa-nodes" => options.prefer_closest = policy_option(name, value)?,
                 "max-allowable-numa-nodes" => {
                     let most = value.parse().map_err(|_| {
                         let why =
-                            format!("unable to convert policy option to integer {name:?}: {value:?} is no number");
+                            format!("unable to convert policy option to integer {name:?}: {value:?} is not a number");
                         InvalidValue::new(why)
                     })?;
                     if most < MOST_NODES {

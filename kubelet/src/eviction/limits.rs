@@ -1,4 +1,4 @@
-//! Pods that use more of the disk than they may. Pure.
+//! Finds pods that exceed their limits of local storage. Pure.
 
 use api::Tree;
 use api::quantity::Quantity;
@@ -6,11 +6,11 @@ use api::quantity::Quantity;
 use super::message::quantity;
 use super::rank::{Layout, Usage};
 use crate::model::pod;
-use crate::resources::disk::Used;
+use crate::resources::disk::DiskUsage;
 
 /// A limit that a pod exceeds: its signal, and the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Excess {
+pub(crate) struct ExceededLimit {
     pub(crate) signal: &'static str,
     pub(crate) message: String,
 }
@@ -24,8 +24,8 @@ pub(crate) fn is_limited(pod: &Tree) -> bool {
         || pod::LISTS[..2].iter().flat_map(|list| pod.list(list)).any(limits)
 }
 
-pub(crate) fn excess(pod: &Tree, usage: &Usage, layout: Layout) -> Option<Excess> {
-    of_volumes(pod, usage).or_else(|| of_pod(pod, usage)).or_else(|| of_containers(pod, usage, layout))
+pub(crate) fn excess(pod: &Tree, usage: &Usage, layout: Layout) -> Option<ExceededLimit> {
+    check_volumes(pod, usage).or_else(|| check_pod(pod, usage)).or_else(|| check_containers(pod, usage, layout))
 }
 
 fn size_limit(volume: &Tree) -> Option<Quantity> {
@@ -33,11 +33,11 @@ fn size_limit(volume: &Tree) -> Option<Quantity> {
     (limit.value() > 0).then_some(limit)
 }
 
-fn of_volumes(pod: &Tree, usage: &Usage) -> Option<Excess> {
+fn check_volumes(pod: &Tree, usage: &Usage) -> Option<ExceededLimit> {
     let over = |volume: &Tree| {
         let (name, limit) = (volume.str("name"), size_limit(volume)?);
         let (_, used) = usage.volumes.iter().find(|(other, _)| other == name)?;
-        is_over(used.bytes, &limit).then(|| Excess {
+        is_over(used.bytes, &limit).then(|| ExceededLimit {
             signal: "emptydirfs.limit",
             message: format!("Usage of EmptyDir volume {name:?} exceeds the limit \"{limit}\". "),
         })
@@ -45,16 +45,16 @@ fn of_volumes(pod: &Tree, usage: &Usage) -> Option<Excess> {
     pod.list("spec.volumes").iter().find_map(over)
 }
 
-fn of_pod(pod: &Tree, usage: &Usage) -> Option<Excess> {
+fn check_pod(pod: &Tree, usage: &Usage) -> Option<ExceededLimit> {
     let limit = pod_limit(pod)?;
-    is_over(total(pod, usage).bytes, &limit).then(|| Excess {
+    is_over(total(pod, usage).bytes, &limit).then(|| ExceededLimit {
         signal: "ephemeralpodfs.limit",
         message: format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "),
     })
 }
 
 /// All that the pod has on the node's disk.
-pub(crate) fn total(pod: &Tree, usage: &Usage) -> Used {
+pub(crate) fn total(pod: &Tree, usage: &Usage) -> DiskUsage {
     let mut sum = usage.files;
     for container in &usage.containers {
         sum += container.root.unwrap_or_default();
@@ -82,14 +82,14 @@ fn pod_limit(pod: &Tree) -> Option<Quantity> {
     sum.into_iter().chain(before).reduce(|most, other| if other.value() > most.value() { other } else { most })
 }
 
-fn of_containers(pod: &Tree, usage: &Usage, layout: Layout) -> Option<Excess> {
+fn check_containers(pod: &Tree, usage: &Usage, layout: Layout) -> Option<ExceededLimit> {
     let over = |container: &super::rank::ContainerUsage| {
         let spec = pod.list("spec.containers").iter().find(|spec| spec.str("name") == container.name)?;
         let limit = quantity(spec.map("resources.limits").get(STORAGE)?);
         let root = container.root.filter(|_| layout == Layout::One).unwrap_or_default();
         let used = root.bytes + container.logs.unwrap_or_default().bytes;
         let name = &container.name;
-        (!limit.is_zero() && is_over(used, &limit)).then(|| Excess {
+        (!limit.is_zero() && is_over(used, &limit)).then(|| ExceededLimit {
             signal: "ephemeralcontainerfs.limit",
             message: format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". "),
         })
@@ -110,7 +110,7 @@ mod tests {
 
     fn check(spec: &str, (root, logs, volume): (u64, u64, u64), want: Option<&str>) {
         let pod = json::decode(format!(r#"{{"spec":{spec}}}"#).as_bytes()).expect("JSON");
-        let used = |bytes| Used { bytes, inodes: 1 };
+        let used = |bytes| DiskUsage { bytes, inodes: 1 };
         let containers = vec![ContainerUsage {
             name: "c".to_string(),
             memory: None,

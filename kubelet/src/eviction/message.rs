@@ -4,18 +4,18 @@ use api::Tree;
 use api::quantity::{Format, Quantity};
 
 use super::rank::{ContainerUsage, Usage};
-use super::signal::{Resource, Seen};
+use super::signal::{Measurements, Resource};
 use super::threshold::Threshold;
 use crate::model::pod;
 use crate::model::resources::amount;
 
-/// `due` are the thresholds that call for it, in their order.
+/// `due` are the thresholds that require the eviction, in their order.
 pub(crate) fn message<'a>(
     resource: Resource,
     pod: &Tree,
     usage: Option<&Usage>,
     due: impl IntoIterator<Item = &'a Threshold>,
-    seen: &Seen,
+    seen: &Measurements,
 ) -> String {
     let mut text = format!("The node was low on resource: {}. ", resource.name());
     let mut met = due.into_iter().filter(|threshold| threshold.signal.resource() == resource);
@@ -30,7 +30,7 @@ pub(crate) fn message<'a>(
         text.push_str(&larger("Pod", pod::name(pod), usage.memory, whole, resource));
     }
     for container in &usage.containers {
-        text.push_str(&of_container(pod, container, resource).unwrap_or_default());
+        text.push_str(&container_message(pod, container, resource).unwrap_or_default());
     }
     text
 }
@@ -38,7 +38,7 @@ pub(crate) fn message<'a>(
 const BINARY: Format = Format::BinarySI;
 
 /// A container that exceeds its request. Ephemeral containers have no requests.
-fn of_container(pod: &Tree, container: &ContainerUsage, resource: Resource) -> Option<String> {
+fn container_message(pod: &Tree, container: &ContainerUsage, resource: Resource) -> Option<String> {
     let mut specs = ["spec.containers", "spec.initContainers"].iter().flat_map(|list| pod.list(list));
     let spec = specs.find(|spec| spec.str("name") == container.name)?;
     let used = match resource {
@@ -46,15 +46,15 @@ fn of_container(pod: &Tree, container: &ContainerUsage, resource: Resource) -> O
         Resource::Storage => container.root?.bytes + container.logs?.bytes,
         Resource::Inodes | Resource::Pids => return None,
     };
-    let asked = spec.map("resources.requests").get(resource.name()).unwrap_or(&Tree::Null);
-    let is_more = i64::try_from(used).unwrap_or(i64::MAX) > amount(asked);
-    is_more.then(|| larger("Container", &container.name, used, asked, resource))
+    let requested = spec.map("resources.requests").get(resource.name()).unwrap_or(&Tree::Null);
+    let is_more = i64::try_from(used).unwrap_or(i64::MAX) > amount(requested);
+    is_more.then(|| larger("Container", &container.name, used, requested, resource))
 }
 
-fn larger(what: &str, name: &str, used: u64, asked: &Tree, resource: Resource) -> String {
+fn larger(what: &str, name: &str, used: u64, requested: &Tree, resource: Resource) -> String {
     let used = Quantity::new(i64::try_from(used).unwrap_or(i64::MAX), BINARY);
-    let asked = quantity(asked);
-    format!("{what} {name} was using {used}, request is {asked}, has larger consumption of {}. ", resource.name())
+    let requested = quantity(requested);
+    format!("{what} {name} was using {used}, request is {requested}, has larger consumption of {}. ", resource.name())
 }
 
 pub(crate) fn quantity(value: &Tree) -> Quantity {
@@ -70,11 +70,11 @@ mod tests {
 
     use api::json;
 
-    use super::super::signal::{Left, Signal};
+    use super::super::signal::{Measurement, Signal};
     use super::super::threshold;
     use super::*;
     use crate::config::{Allocatable, Amount, Eviction};
-    use crate::resources::disk::Used;
+    use crate::resources::disk::DiskUsage;
 
     const POD: &str = r#"{"metadata":{"name":"p"},"spec":{
         "initContainers":[{"name":"i"}],
@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn usage() -> Usage {
-        let used = |bytes| Some(Used { bytes, inodes: 1 });
+        let used = |bytes| Some(DiskUsage { bytes, inodes: 1 });
         let container = |name: &str, memory, root| ContainerUsage {
             name: name.to_string(),
             memory: Some(memory),
@@ -110,8 +110,8 @@ mod tests {
 
     fn check(pod: &str, signal: &str, least: &str, left: (i64, i64), want: &str) {
         let pod = json::decode(pod.as_bytes()).expect("JSON");
-        let signal_of = Signal::of(signal).expect("a signal");
-        let seen = BTreeMap::from([(signal_of, Left { available: left.0, capacity: left.1 })]);
+        let signal_of = Signal::from_name(signal).expect("a signal");
+        let seen = BTreeMap::from([(signal_of, Measurement { available: left.0, capacity: left.1 })]);
         let got = message(signal_of.resource(), &pod, Some(&usage()), &thresholds(signal, least), &seen);
         assert_eq!(got, want);
     }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn message_omits_unknown_usage() {
         let pod = json::decode(POD.as_bytes()).expect("JSON");
-        let got = message(Resource::Pids, &pod, None, &thresholds("pid.available", "10"), &Seen::new());
+        let got = message(Resource::Pids, &pod, None, &thresholds("pid.available", "10"), &Measurements::new());
         assert_eq!(got, "The node was low on resource: pids. ");
     }
 }

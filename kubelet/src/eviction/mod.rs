@@ -1,12 +1,12 @@
 //! The eviction manager: when a resource of the node runs out, it sets the node's conditions, reclaims unused
 //! resources, and then evicts pods, one at a time. [`threshold`], [`rank`], [`message`] and [`limits`] decide; this
-//! measures and acts.
+//! module measures and acts.
 
 mod limits;
 mod message;
 pub mod rank;
-pub mod senses;
 pub mod signal;
+pub mod signal_source;
 mod threshold;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,14 +27,14 @@ use crate::model::pod::is_critical;
 use crate::model::problem::Problem;
 use crate::node::Node;
 use crate::pod::status;
-use crate::pod::worker::{Ending, Workers};
-use crate::resources::disk::Used;
+use crate::pod::worker::{Termination, Workers};
+use crate::resources::disk::DiskUsage;
 use crate::resources::usage::PodFiles;
 use crate::resources::usage::{self, Files, container_name, value};
 use crate::runtime::Runtime;
 use rank::{Candidate, ContainerUsage, Layout, Usage};
-use senses::{Paths, Senses};
-use signal::{Condition, Resource, Seen};
+use signal::{Condition, Measurements, Resource};
+use signal_source::{Paths, SignalSource};
 use threshold::{Progress, Threshold, Verdict};
 
 /// How often signals are measured.
@@ -61,15 +61,15 @@ pub(crate) struct Manager {
     pub(crate) node: Arc<Node>,
     pub(crate) collector: Arc<Collector>,
     pub(crate) metrics: Metrics,
-    pub(crate) senses: Arc<dyn Senses>,
+    pub(crate) signal_source: Arc<dyn SignalSource>,
 }
 
-/// What one measurement passes to the next.
+/// State kept between two measurements.
 struct History {
     thresholds: Vec<Threshold>,
     progress: Progress,
-    told: BTreeSet<Condition>,
-    places: Paths,
+    reported: BTreeSet<Condition>,
+    paths: Paths,
     /// Seconds; when the runtime was called for them, and when the limits of pods were checked.
     placed: Option<i64>,
     limited: Option<i64>,
@@ -83,14 +83,14 @@ impl Manager {
         let mut history = History {
             thresholds: threshold::thresholds(&config.eviction, &config.allocatable),
             progress: Progress::default(),
-            told: BTreeSet::new(),
-            places: Paths::of(config),
+            reported: BTreeSet::new(),
+            paths: Paths::of(config),
             placed: None,
             limited: None,
             evicted: BTreeSet::new(),
         };
         loop {
-            match self.round(&mut history).await {
+            match self.synchronize(&mut history).await {
                 gone if gone.is_empty() => tokio::time::sleep(PERIOD).await,
                 gone => self.wait_for(&gone).await,
             }
@@ -98,27 +98,28 @@ impl Manager {
     }
 
     /// One measurement, and its consequences. Returns the evicted pods.
-    async fn round(&self, history: &mut History) -> Vec<String> {
-        self.place(history).await;
-        let seen = self.look(history).await;
+    async fn synchronize(&self, history: &mut History) -> Vec<String> {
+        self.find_image_dir(history).await;
+        let seen = self.measure(history).await;
         let period = self.config.eviction.pressure_transition_period;
         let (verdict, progress) =
-            threshold::judge(&history.thresholds, &seen, &history.progress, clock::unix_nanos(&*self.clock), period);
+            threshold::evaluate(&history.thresholds, &seen, &history.progress, clock::unix_nanos(&*self.clock), period);
         history.progress = progress;
-        self.tell(history, &verdict);
-        history.evicted.retain(|uid| self.workers.knows(uid));
-        let over = self.end_those_beyond_limits(history).await;
+        self.report_conditions(history, &verdict);
+        history.evicted.retain(|uid| self.workers.contains(uid));
+        let over = self.evict_pods_over_limits(history).await;
         if !over.is_empty() {
             return over;
         }
         match verdict.due.first() {
-            Some(_) => self.win_back(history, &verdict, &seen).await.into_iter().collect(),
+            Some(_) => self.reclaim_or_evict(history, &verdict, &seen).await.into_iter().collect(),
             None => Vec::new(),
         }
     }
 
-    /// Reads where the runtime keeps images: it does not change, but the runtime may not have responded yet.
-    async fn place(&self, history: &mut History) {
+    /// Reads the directory of images from the runtime. The directory does not change, but the runtime may not have
+    /// responded yet.
+    async fn find_image_dir(&self, history: &mut History) {
         let now = self.clock.now().seconds;
         if history.placed.is_some_and(|last| (0..PLACES_SECONDS).contains(&(now - last))) {
             return;
@@ -128,27 +129,27 @@ impl Manager {
             let found = of.into_iter().next().and_then(|usage| usage.fs_id);
             found.map(|id| PathBuf::from(id.mountpoint))
         };
-        history.places.images = path(answer.image_filesystems);
-        history.places.containers = path(answer.container_filesystems).or_else(|| history.places.images.clone());
+        history.paths.images = path(answer.image_filesystems);
+        history.paths.containers = path(answer.container_filesystems).or_else(|| history.paths.images.clone());
         history.placed = Some(now);
     }
 
-    /// A disk that hangs must not hang anything else.
-    async fn look(&self, history: &History) -> Seen {
-        let (senses, places) = (self.senses.clone(), history.places.clone());
-        tokio::task::spawn_blocking(move || senses.look(&places)).await.unwrap_or_default()
+    /// Measures in a blocking task: a disk that hangs must not block other tasks.
+    async fn measure(&self, history: &History) -> Measurements {
+        let (signal_source, paths) = (self.signal_source.clone(), history.paths.clone());
+        tokio::task::spawn_blocking(move || signal_source.measure(&paths)).await.unwrap_or_default()
     }
 
     async fn layout(&self, history: &History) -> Layout {
-        let (senses, places) = (self.senses.clone(), history.places.clone());
-        tokio::task::spawn_blocking(move || senses.layout(&places)).await.unwrap_or(Layout::One)
+        let (signal_source, paths) = (self.signal_source.clone(), history.paths.clone());
+        tokio::task::spawn_blocking(move || signal_source.layout(&paths)).await.unwrap_or(Layout::One)
     }
 
-    fn tell(&self, history: &mut History, verdict: &Verdict) {
-        if history.told == verdict.conditions {
+    fn report_conditions(&self, history: &mut History, verdict: &Verdict) {
+        if history.reported == verdict.conditions {
             return;
         }
-        history.told = verdict.conditions.clone();
+        history.reported = verdict.conditions.clone();
         let holds = |condition| verdict.conditions.contains(&condition);
         self.node.update_reports(|reports| {
             reports.memory_pressure = holds(Condition::Memory);
@@ -170,35 +171,35 @@ impl Manager {
     }
 }
 
-/// Winning something back.
+/// Reclaiming resources.
 impl Manager {
-    async fn win_back(&self, history: &mut History, verdict: &Verdict, seen: &Seen) -> Option<String> {
+    async fn reclaim_or_evict(&self, history: &mut History, verdict: &Verdict, seen: &Measurements) -> Option<String> {
         let due: Vec<Threshold> = verdict.due.iter().map(|at| history.thresholds[*at].clone()).collect();
         let first = due.first()?;
         let resource = first.signal.resource();
         let text = format!("Attempting to reclaim {}", resource.name());
         self.recorder.warning(&self.node.reference(), "EvictionThresholdMet", text);
         let layout = self.layout(history).await;
-        if self.give_back(history, first, layout).await {
+        if self.reclaim_node_resources(history, first, layout).await {
             return None;
         }
         let mut candidates = self.candidates(resource).await;
         rank::rank(&mut candidates, first.signal, layout);
         let one = candidates.iter().find(|one| !is_critical(&one.pod))?;
         let uid = pod::uid(&one.pod).to_string();
-        // It is being evicted already, so that no other pod is evicted instead.
+        // The pod is being evicted already; no other pod is evicted instead.
         if history.evicted.contains(&uid) {
             return None;
         }
         let text = message::message(resource, &one.pod, one.usage.as_ref(), &due, seen);
         let condition = Some(status::disruption(&one.pod, &text, self.clock.now().seconds));
         let grace = self.grace(&one.pod, first);
-        self.evict(history, &one.pod, first.signal.name(), Ending { condition, ..ending(text, grace) });
+        self.evict(history, &one.pod, first.signal.name(), Termination { condition, ..termination(text, grace) });
         Some(uid)
     }
 
     /// Reclaims resources of the node; whether that was enough.
-    async fn give_back(&self, history: &History, threshold: &Threshold, layout: Layout) -> bool {
+    async fn reclaim_node_resources(&self, history: &History, threshold: &Threshold, layout: Layout) -> bool {
         let (containers, images) = layout.reclaims(threshold.signal);
         if containers {
             self.collector.containers(true).await;
@@ -206,7 +207,7 @@ impl Manager {
         if images {
             self.collector.unused_images().await;
         }
-        (containers || images) && threshold::is_relieved(&history.thresholds, &self.look(history).await)
+        (containers || images) && threshold::is_relieved(&history.thresholds, &self.measure(history).await)
     }
 
     /// The pod's grace period, up to the maximum, for a soft threshold.
@@ -218,7 +219,7 @@ impl Manager {
         }
     }
 
-    fn evict(&self, history: &mut History, pod: &Tree, signal: &str, ending: Ending) {
+    fn evict(&self, history: &mut History, pod: &Tree, signal: &str, ending: Termination) {
         let uid = pod::uid(pod);
         tracing::warn!(pod = pod::name(pod), why = ending.problem.message, "evicting pod");
         self.recorder.warning(pod, "Evicted", ending.problem.message.as_str());
@@ -253,7 +254,7 @@ impl Manager {
         }
         let candidate = |pod: Arc<Tree>| {
             let files = files.remove(pod::uid(&pod)).unwrap_or_default();
-            let usage = known.remove(pod::uid(&pod)).map(|stats| of_pod(&stats, &files));
+            let usage = known.remove(pod::uid(&pod)).map(|stats| pod_usage(&stats, &files));
             Candidate { usage, pod }
         };
         pods.into_iter().map(candidate).collect()
@@ -262,7 +263,7 @@ impl Manager {
 
 /// Limits of pods' own.
 impl Manager {
-    async fn end_those_beyond_limits(&self, history: &mut History) -> Vec<String> {
+    async fn evict_pods_over_limits(&self, history: &mut History) -> Vec<String> {
         let config = &self.config;
         let Some(period) = config.volume_stats_period.filter(|_| config.local_storage_capacity_isolation) else {
             return Vec::new();
@@ -285,26 +286,26 @@ impl Manager {
             let files = files.remove(pod::uid(pod)).unwrap_or_default();
             let stats = usage::containers(&*self.runtime.service, pod::uid(pod)).await.unwrap_or_default();
             let stats = cri::LinuxPodSandboxStats { containers: stats, ..Default::default() };
-            let Some(excess) = limits::excess(pod, &of_pod(&stats, &files), layout) else { continue };
-            self.evict(history, pod, excess.signal, ending(excess.message, AT_ONCE_SECONDS));
+            let Some(excess) = limits::excess(pod, &pod_usage(&stats, &files), layout) else { continue };
+            self.evict(history, pod, excess.signal, termination(excess.message, AT_ONCE_SECONDS));
             ended.push(pod::uid(pod).to_string());
         }
         ended
     }
 }
 
-fn ending(message: String, grace_seconds: i64) -> Ending {
+fn termination(message: String, grace_seconds: i64) -> Termination {
     let problem = Problem { reason: "Evicted".into(), message };
-    Ending { problem, grace_seconds: Some(grace_seconds), condition: None }
+    Termination { problem, grace_seconds: Some(grace_seconds), condition: None }
 }
 
 /// The usage of a pod, from the runtime and the disk.
-fn of_pod(stats: &cri::LinuxPodSandboxStats, files: &Files) -> Usage {
+fn pod_usage(stats: &cri::LinuxPodSandboxStats, files: &Files) -> Usage {
     let logs = |name: &str| files.logs.iter().find(|(other, _)| other == name).map(|(_, found)| found.used);
     let container = |one: &cri::ContainerStats| ContainerUsage {
         name: container_name(one).to_string(),
         memory: one.memory.as_ref().and_then(|memory| value(&memory.working_set_bytes)),
-        root: one.writable_layer.as_ref().map(|layer| Used {
+        root: one.writable_layer.as_ref().map(|layer| DiskUsage {
             bytes: value(&layer.used_bytes).unwrap_or(0),
             inodes: value(&layer.inodes_used).unwrap_or(0),
         }),

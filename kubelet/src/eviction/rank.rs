@@ -8,18 +8,18 @@ use podmodel::requests;
 
 use super::signal::{Resource, Signal};
 use crate::model::pod;
-use crate::resources::disk::Used;
+use crate::resources::disk::DiskUsage;
 
-/// The usage of a pod, as far as it is known.
+/// The usage of a pod, as far as it was measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) memory: u64,
     pub(crate) processes: u64,
     pub(crate) containers: Vec<ContainerUsage>,
     /// By the names of the volumes.
-    pub(crate) volumes: Vec<(String, Used)>,
-    /// Of files that the kubelet keeps for it.
-    pub(crate) files: Used,
+    pub(crate) volumes: Vec<(String, DiskUsage)>,
+    /// Usage by files that the kubelet keeps for the pod.
+    pub(crate) files: DiskUsage,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub(crate) struct ContainerUsage {
     pub(crate) name: String,
     pub(crate) memory: Option<u64>,
     /// Its writable layer.
-    pub(crate) root: Option<Used>,
-    pub(crate) logs: Option<Used>,
+    pub(crate) root: Option<DiskUsage>,
+    pub(crate) logs: Option<DiskUsage>,
 }
 
 pub(crate) struct Candidate {
@@ -50,20 +50,20 @@ pub enum Layout {
 
 /// Which files of a pod are on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Measured {
+struct FsStatsSet {
     root: bool,
     logs: bool,
     volumes: bool,
 }
 
 impl Layout {
-    fn measured(self, signal: Signal) -> Measured {
+    fn measured(self, signal: Signal) -> FsStatsSet {
         let of_images = matches!(signal, Signal::ImageFs | Signal::ImageFsInodes);
         let of_node = matches!(signal, Signal::NodeFs | Signal::NodeFsInodes);
         match self {
-            Layout::One => Measured { root: true, logs: true, volumes: true },
-            Layout::Images => Measured { root: !of_node, logs: of_node, volumes: of_node },
-            Layout::Split => Measured { root: !of_images, logs: !of_images, volumes: !of_images },
+            Layout::One => FsStatsSet { root: true, logs: true, volumes: true },
+            Layout::Images => FsStatsSet { root: !of_node, logs: of_node, volumes: of_node },
+            Layout::Split => FsStatsSet { root: !of_images, logs: !of_images, volumes: !of_images },
         }
     }
 
@@ -86,17 +86,17 @@ impl Layout {
 pub(crate) fn rank(candidates: &mut [Candidate], signal: Signal, layout: Layout) {
     match signal.resource() {
         Resource::Memory => candidates.sort_by_cached_key(|one| {
-            let asked = requests(&one.pod).memory;
-            key(one, asked, asked, |usage| number(usage.memory))
+            let requested = requests(&one.pod).memory;
+            key(one, requested, requested, |usage| number(usage.memory))
         }),
         Resource::Storage => candidates.sort_by_cached_key(|one| {
-            let asked = requests(&one.pod).ephemeral_storage;
-            key(one, asked, asked, |usage| number(disk(usage, &one.pod, layout.measured(signal)).bytes))
+            let requested = requests(&one.pod).ephemeral_storage;
+            key(one, requested, requested, |usage| number(disk(usage, &one.pod, layout.measured(signal)).bytes))
         }),
         // There are no requests for inodes; upstream subtracts the request for bytes all the same.
         Resource::Inodes => candidates.sort_by_cached_key(|one| {
-            let asked = requests(&one.pod).ephemeral_storage;
-            key(one, 0, asked, |usage| number(disk(usage, &one.pod, layout.measured(signal)).inodes))
+            let requested = requests(&one.pod).ephemeral_storage;
+            key(one, 0, requested, |usage| number(disk(usage, &one.pod, layout.measured(signal)).inodes))
         }),
         Resource::Pids => candidates.sort_by(by_processes),
     }
@@ -105,10 +105,10 @@ pub(crate) fn rank(candidates: &mut [Candidate], signal: Signal, layout: Layout)
 type Key = (bool, bool, i64, Reverse<i64>);
 
 /// Pods with unknown usage, pods above their request, pods of lower priority, pods that exceed their request most.
-fn key(one: &Candidate, asked: i64, taken_off: i64, used: impl Fn(&Usage) -> i64) -> Key {
+fn key(one: &Candidate, requested: i64, taken_off: i64, used: impl Fn(&Usage) -> i64) -> Key {
     let Some(usage) = &one.usage else { return (false, false, priority(&one.pod), Reverse(0)) };
     let used = used(usage);
-    (true, used <= asked, priority(&one.pod), Reverse(used.saturating_sub(taken_off)))
+    (true, used <= requested, priority(&one.pod), Reverse(used.saturating_sub(taken_off)))
 }
 
 fn by_processes(a: &Candidate, b: &Candidate) -> Ordering {
@@ -124,8 +124,8 @@ fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn disk(usage: &Usage, pod: &Tree, measured: Measured) -> Used {
-    let mut sum = Used::default();
+fn disk(usage: &Usage, pod: &Tree, measured: FsStatsSet) -> DiskUsage {
+    let mut sum = DiskUsage::default();
     for container in &usage.containers {
         sum += container.root.filter(|_| measured.root).unwrap_or_default();
         sum += container.logs.filter(|_| measured.logs).unwrap_or_default();
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn ranks_by_usage_of_the_full_disk() {
-        let used = |bytes| Used { bytes, inodes: bytes / 10 };
+        let used = |bytes| DiskUsage { bytes, inodes: bytes / 10 };
         let uses = |root, logs, volume, in_memory| {
             let (root, logs) = (Some(used(root)), Some(used(logs)));
             let containers = vec![ContainerUsage { name: "c".to_string(), root, logs, memory: None }];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// In upstream's order of names, memory first: it is won back before anything else.
+/// In upstream's order of names, memory first: it is reclaimed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
     /// `memory.available`.
@@ -55,7 +55,7 @@ const ALL: [(Signal, &str); 9] = [
 ];
 
 impl Signal {
-    pub(crate) fn of(name: &str) -> Option<Signal> {
+    pub(crate) fn from_name(name: &str) -> Option<Signal> {
         ALL.iter().find(|(_, other)| *other == name).map(|(signal, _)| *signal)
     }
 
@@ -92,14 +92,14 @@ impl Resource {
     }
 }
 
-/// How much there is of something, and how much of it is left.
+/// The capacity of a resource, and how much of it is available.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct Measurement {
     /// The available amount.
     pub available: i64,
-    /// All that there is.
+    /// The total amount.
     pub capacity: i64,
 }
 
 /// The result of one measurement; signals that could not be measured are missing.
-pub type Seen = BTreeMap<Signal, Left>;
+pub type Measurements = BTreeMap<Signal, Measurement>;

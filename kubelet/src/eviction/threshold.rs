@@ -1,12 +1,12 @@
-//! Which thresholds are met, since when, and what follows: the node's conditions, and what has to be won back. Pure:
-//! from what was seen, what is remembered, and the time.
+//! Decides which thresholds are met and since when, and from that the node's conditions and what has to be reclaimed.
+//! Pure: computed from measurements, earlier state and the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::quantity::{Format, Quantity};
 
-use super::signal::{Condition, Left, Seen, Signal};
+use super::signal::{Condition, Measurement, Measurements, Signal};
 use crate::config::{Allocatable, Amount, Eviction};
 
 #[derive(Debug, Clone)]
@@ -23,15 +23,15 @@ impl Threshold {
         self.grace.is_zero()
     }
 
-    /// What must be left, as in messages.
-    pub(crate) fn quantity(&self, left: Left) -> Quantity {
+    /// The least amount that must remain, as messages show it.
+    pub(crate) fn quantity(&self, left: Measurement) -> Quantity {
         match &self.least {
             Amount::Quantity(quantity) => quantity.clone(),
             part => Quantity::new(part.of(left.capacity), Format::BinarySI),
         }
     }
 
-    fn is_met(&self, seen: &Seen, with_reclaim: bool) -> bool {
+    fn is_met(&self, seen: &Measurements, with_reclaim: bool) -> bool {
         let Some(left) = seen.get(&self.signal) else { return false };
         let more = self.minimum_reclaim.as_ref().filter(|_| with_reclaim).map_or(0, |more| more.of(left.capacity));
         self.least.of(left.capacity).saturating_add(more) > left.available
@@ -42,7 +42,7 @@ impl Threshold {
 pub(crate) fn thresholds(eviction: &Eviction, allocatable: &Allocatable) -> Vec<Threshold> {
     let read = |one: &crate::config::Threshold| {
         Some(Threshold {
-            signal: Signal::of(&one.signal)?,
+            signal: Signal::from_name(&one.signal)?,
             least: one.least.clone(),
             grace: one.grace_period.unwrap_or_default(),
             minimum_reclaim: one.minimum_reclaim.clone(),
@@ -58,7 +58,7 @@ pub(crate) fn thresholds(eviction: &Eviction, allocatable: &Allocatable) -> Vec<
     all
 }
 
-/// What one measurement passes to the next. Thresholds are named by their position in the list; times are nanoseconds.
+/// State kept between two measurements. Thresholds are named by their position in the list; times are nanoseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     first_met: BTreeMap<usize, i64>,
@@ -70,13 +70,13 @@ pub(crate) struct Progress {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) conditions: BTreeSet<Condition>,
-    /// Paths of thresholds that call for something, in the order in which they are seen to.
+    /// Indices of the thresholds that require an action, in the order in which they are handled.
     pub(crate) due: Vec<usize>,
 }
 
-pub(crate) fn judge(
+pub(crate) fn evaluate(
     thresholds: &[Threshold],
-    seen: &Seen,
+    seen: &Measurements,
     before: &Progress,
     now: i64,
     transition: Duration,
@@ -98,7 +98,7 @@ pub(crate) fn judge(
 }
 
 /// Whether no threshold is met any more after resources were reclaimed.
-pub(crate) fn is_relieved(thresholds: &[Threshold], seen: &Seen) -> bool {
+pub(crate) fn is_relieved(thresholds: &[Threshold], seen: &Measurements) -> bool {
     !thresholds.iter().any(|threshold| threshold.is_met(seen, true))
 }
 
@@ -118,8 +118,8 @@ mod tests {
         Threshold { signal, least: amount(least), grace, minimum_reclaim: more.map(amount) }
     }
 
-    fn seen(memory: i64, disk: i64) -> Seen {
-        let left = |available| Left { available, capacity: 1000 };
+    fn seen(memory: i64, disk: i64) -> Measurements {
+        let left = |available| Measurement { available, capacity: 1000 };
         BTreeMap::from([(Signal::Memory, left(memory)), (Signal::NodeFs, left(disk))])
     }
 
@@ -130,7 +130,7 @@ mod tests {
         let mut progress = Progress::default();
         for (at, memory, disk, conditions, due) in steps {
             let period = Duration::from_secs(30);
-            let (verdict, next) = judge(thresholds, &seen(*memory, *disk), &progress, at * SECOND, period);
+            let (verdict, next) = evaluate(thresholds, &seen(*memory, *disk), &progress, at * SECOND, period);
             let got: Vec<Condition> = verdict.conditions.into_iter().collect();
             assert_eq!((got.as_slice(), verdict.due.as_slice()), (*conditions, *due), "after {at} seconds");
             progress = next;

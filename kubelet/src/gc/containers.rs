@@ -6,7 +6,7 @@ use crate::config::ContainerGc;
 
 /// A container that does not run. Times are nanoseconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Dead {
+pub(crate) struct DeadContainer {
     pub(crate) id: String,
     pub(crate) pod: String,
     pub(crate) name: String,
@@ -22,9 +22,14 @@ pub(crate) struct Sandbox {
 }
 
 /// The containers to remove, the oldest first. All of a pod for which `is_over` is true are removed.
-pub(crate) fn dead(all: Vec<Dead>, is_over: impl Fn(&str) -> bool, policy: &ContainerGc, now: i64) -> Vec<String> {
+pub(crate) fn dead(
+    all: Vec<DeadContainer>,
+    is_over: impl Fn(&str) -> bool,
+    policy: &ContainerGc,
+    now: i64,
+) -> Vec<String> {
     let least = i64::try_from(policy.minimum_age.as_nanos()).unwrap_or(i64::MAX);
-    let mut units: BTreeMap<(String, String), Vec<Dead>> = BTreeMap::new();
+    let mut units: BTreeMap<(String, String), Vec<DeadContainer>> = BTreeMap::new();
     let mut going = Vec::new();
     for one in all.into_iter().filter(|one| now - one.created_at >= least) {
         match is_over(&one.pod) {
@@ -32,7 +37,7 @@ pub(crate) fn dead(all: Vec<Dead>, is_over: impl Fn(&str) -> bool, policy: &Cont
             false => units.entry((one.pod.clone(), one.name.clone())).or_default().push(one),
         }
     }
-    let newest_first = |a: &Dead, b: &Dead| (b.created_at, &b.id).cmp(&(a.created_at, &a.id));
+    let newest_first = |a: &DeadContainer, b: &DeadContainer| (b.created_at, &b.id).cmp(&(a.created_at, &a.id));
     let mut kept = Vec::new();
     let share = policy.most.map(|most| (most / units.len().max(1)).max(1));
     let own = policy.per_container.unwrap_or(usize::MAX);
@@ -72,8 +77,8 @@ mod tests {
 
     use super::*;
 
-    fn all(names: &[(&str, &str, i64)]) -> Vec<Dead> {
-        let one = |(pod, name, at): &(&str, &str, i64)| Dead {
+    fn all(names: &[(&str, &str, i64)]) -> Vec<DeadContainer> {
+        let one = |(pod, name, at): &(&str, &str, i64)| DeadContainer {
             id: format!("{pod}{name}{at}"),
             pod: pod.to_string(),
             name: name.to_string(),

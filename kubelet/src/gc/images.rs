@@ -1,4 +1,4 @@
-//! Which images go. Pure: from when each was first seen and last used.
+//! Chooses the images to remove. Pure: computed from when each was first observed and last used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,20 +27,20 @@ pub(crate) struct Image {
     /// Tags and digests.
     pub(crate) names: Vec<String>,
     pub(crate) size: u64,
-    /// The runtime needs it itself.
+    /// The runtime needs the image itself.
     pub(crate) is_pinned: bool,
 }
 
 /// An image that can go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Spare {
+pub(crate) struct UnusedImage {
     pub(crate) id: String,
     pub(crate) size: u64,
 }
 
 impl Records {
     /// Records which images exist, and which are used by any of their names.
-    pub(crate) fn note(&mut self, images: &[Image], used: &BTreeSet<String>, now: i64) {
+    pub(crate) fn update(&mut self, images: &[Image], used: &BTreeSet<String>, now: i64) {
         // Images from before the first listing may be as old as the machine.
         let first_seen = if self.has_looked { now } else { 0 };
         self.has_looked = true;
@@ -57,24 +57,24 @@ impl Records {
     }
 
     /// Unused images that are old enough to be removed, least recently used first.
-    pub(crate) fn unused(&self, now: i64, gc: &ImageGc) -> Vec<Spare> {
+    pub(crate) fn unused(&self, now: i64, gc: &ImageGc) -> Vec<UnusedImage> {
         self.choose(now, gc, |_| true)
     }
 
     /// The same, of images that were unused for too long.
-    pub(crate) fn old(&self, now: i64, gc: &ImageGc) -> Vec<Spare> {
+    pub(crate) fn old(&self, now: i64, gc: &ImageGc) -> Vec<UnusedImage> {
         let Some(most) = gc.maximum_age else { return Vec::new() };
         self.choose(now, gc, |record| now - record.last_used > seconds(most))
     }
 
-    fn choose(&self, now: i64, gc: &ImageGc, may_go: impl Fn(&Record) -> bool) -> Vec<Spare> {
+    fn choose(&self, now: i64, gc: &ImageGc, may_go: impl Fn(&Record) -> bool) -> Vec<UnusedImage> {
         let is_spare = |(_, record): &(&String, &Record)| {
             let is_new = now - record.first_seen < seconds(gc.minimum_age);
             record.last_used < now && !is_new && !record.is_pinned && may_go(record)
         };
         let mut chosen: Vec<(&String, &Record)> = self.known.iter().filter(is_spare).collect();
         chosen.sort_by_key(|(_, record)| (record.last_used, record.first_seen));
-        chosen.into_iter().map(|(id, record)| Spare { id: id.clone(), size: record.size }).collect()
+        chosen.into_iter().map(|(id, record)| UnusedImage { id: id.clone(), size: record.size }).collect()
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
         Image { id: id.to_string(), names: vec![format!("{id}:tag")], size: 7, is_pinned: id == "pause" }
     }
 
-    fn ids(chosen: Vec<Spare>) -> Vec<String> {
+    fn ids(chosen: Vec<UnusedImage>) -> Vec<String> {
         chosen.into_iter().map(|spare| spare.id).collect()
     }
 
@@ -114,22 +114,22 @@ mod tests {
         let mut records = Records::default();
         let used = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect::<BTreeSet<_>>();
         let mut all: Vec<Image> = ["a", "b", "c", "pause"].map(image).to_vec();
-        records.note(&all, &used(&["a", "b:tag"]), 1000);
+        records.update(&all, &used(&["a", "b:tag"]), 1000);
         assert_eq!(ids(records.unused(1000, &gc(None))), ["c"], "what was there before is old enough");
         all.push(image("new"));
-        records.note(&all, &used(&["a"]), 1100);
+        records.update(&all, &used(&["a"]), 1100);
         assert_eq!(ids(records.unused(1100, &gc(None))), ["c", "b"], "a new one may be about to be used");
-        records.note(&all, &used(&[]), 1220);
+        records.update(&all, &used(&[]), 1220);
         assert_eq!(ids(records.unused(1220, &gc(None))), ["c", "new", "b", "a"]);
-        records.note(&all[1..2], &used(&[]), 1230);
+        records.update(&all[1..2], &used(&[]), 1230);
         assert_eq!(ids(records.unused(1230, &gc(None))), ["b"], "what is gone is forgotten");
     }
 
     #[test]
     fn first_seen_images_are_new() {
         let mut records = Records::default();
-        records.note(&[], &BTreeSet::new(), 1000);
-        records.note(&[image("a")], &BTreeSet::new(), 1300);
+        records.update(&[], &BTreeSet::new(), 1000);
+        records.update(&[image("a")], &BTreeSet::new(), 1300);
         assert_eq!(ids(records.unused(1300, &gc(None))), [""; 0]);
         assert_eq!(ids(records.unused(1420, &gc(None))), ["a"]);
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn removes_images_above_the_maximum_age() {
         let mut records = Records::default();
-        records.note(&["a", "b"].map(image), &BTreeSet::from(["a".to_string()]), 5000);
+        records.update(&["a", "b"].map(image), &BTreeSet::from(["a".to_string()]), 5000);
         assert_eq!(ids(records.old(5100, &gc(None))), [""; 0]);
         assert_eq!(ids(records.old(5100, &gc(Some(200)))), ["b"]);
         assert_eq!(ids(records.old(5201, &gc(Some(200)))), ["b", "a"]);

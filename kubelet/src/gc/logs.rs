@@ -11,7 +11,7 @@ use crate::runtime::Runtime;
 /// Removes a log and its rotated files.
 pub(crate) fn remove(log: &Path) {
     let Ok(dir) = LogDir::of(log) else { return };
-    for name in rotated::around(log).into_iter().chain([files::name(log)]) {
+    for name in rotated::rotated_names(log).into_iter().chain([files::name(log)]) {
         let _ = dir.remove(&name);
     }
 }
@@ -36,16 +36,16 @@ fn links(config: &Config) -> PathBuf {
 
 /// Removes the symbolic link of a removed container.
 pub(crate) fn remove_link(config: &Config, id: &str) {
-    for link in all(&links(config)).into_iter().filter(|link| id_of(link) == Some(id)) {
+    for link in all(&links(config)).into_iter().filter(|link| container_id(link) == Some(id)) {
         let _ = std::fs::remove_file(link);
     }
 }
 
 /// Links that lead nowhere, of containers that do not run. While a log is rotated its link leads nowhere too.
-pub(crate) async fn dead_links(config: &Config, runtime: &Runtime) -> Vec<PathBuf> {
+pub(crate) async fn find_dead_links(config: &Config, runtime: &Runtime) -> Vec<PathBuf> {
     let mut dead = Vec::new();
-    for link in all(&links(config)).into_iter().filter(|link| leads_nowhere(link)) {
-        if is_of_gone_pod(&link) || has_ended(runtime, id_of(&link).unwrap_or_default()).await {
+    for link in all(&links(config)).into_iter().filter(|link| is_dangling(link)) {
+        if is_of_removed_pod(&link) || has_ended(runtime, container_id(&link).unwrap_or_default()).await {
             dead.push(link);
         }
     }
@@ -66,18 +66,18 @@ fn all(dir: &Path) -> Vec<PathBuf> {
     links
 }
 
-fn leads_nowhere(link: &Path) -> bool {
+fn is_dangling(link: &Path) -> bool {
     !link.exists()
 }
 
 /// The whole directory of the pod's logs does not exist any more.
-fn is_of_gone_pod(link: &Path) -> bool {
+fn is_of_removed_pod(link: &Path) -> bool {
     let target = std::fs::read_link(link).unwrap_or_default();
     target.parent().and_then(Path::parent).is_some_and(|pod| !pod.exists())
 }
 
 /// `POD_NAMESPACE_CONTAINER-ID.log`
-fn id_of(link: &Path) -> Option<&str> {
+fn container_id(link: &Path) -> Option<&str> {
     link.file_stem()?.to_str()?.rsplit_once('-').map(|(_, id)| id)
 }
 
@@ -119,8 +119,8 @@ mod tests {
         let rotating = link("p_n_c-1.log", "pods/n_p_u/c/0.log");
         let gone = link("q_n_c-2.log", "pods/n_q_u/c/0.log");
         assert_eq!(all(dir.path()), [rotating.clone(), gone.clone()]);
-        assert!(leads_nowhere(&rotating) && !is_of_gone_pod(&rotating));
-        assert!(leads_nowhere(&gone) && is_of_gone_pod(&gone));
-        assert_eq!(id_of(&gone), Some("2"));
+        assert!(is_dangling(&rotating) && !is_of_removed_pod(&rotating));
+        assert!(is_dangling(&gone) && is_of_removed_pod(&gone));
+        assert_eq!(container_id(&gone), Some("2"));
     }
 }

@@ -25,8 +25,8 @@ use crate::node::Node;
 use crate::pod::worker::{Workers, from_labels};
 use crate::resources::machine;
 use crate::runtime::{self, Runtime};
-use containers::{Dead, Sandbox};
-use images::{Image, Records, Spare};
+use containers::{DeadContainer, Sandbox};
+use images::{Image, Records, UnusedImage};
 pub(crate) use logs::remove_of_pods as remove_logs;
 
 const IMAGES: Duration = Duration::from_secs(300);
@@ -38,7 +38,7 @@ static REMOVED_IMAGES: Metric = Metric::counter(
     &["reason"],
 );
 
-/// What the collector uses.
+/// The collector's dependencies.
 pub(crate) struct Environment {
     pub config: Arc<Config>,
     pub runtime: Runtime,
@@ -58,7 +58,7 @@ pub(crate) struct Collector {
     workers: Arc<Workers>,
     node: Arc<Node>,
     records: Mutex<Records>,
-    /// Whether it is known which pods there are.
+    /// Whether all pod sources have reported their pods.
     all_known: watch::Receiver<bool>,
     /// Seconds; an image can be too old only after it was watched for that long.
     began: i64,
@@ -70,7 +70,7 @@ pub(crate) struct Collector {
 enum GcError {
     #[error("{}", .0.message())]
     Runtime(#[from] cri::Status),
-    #[error("the runtime does not say where images are")]
+    #[error("the runtime did not report the image filesystem")]
     NoImageFilesystem,
     #[error("invalid capacity 0 on image filesystem")]
     NoCapacity,
@@ -117,7 +117,7 @@ impl Collector {
         })
     }
 
-    /// Collects for ever, once it is known which pods there are.
+    /// Collects garbage forever, once all sources have reported their pods.
     pub(crate) async fn run(self: Arc<Collector>) {
         if self.all_known.clone().wait_for(|known| *known).await.is_err() {
             return;
@@ -137,7 +137,7 @@ impl Collector {
         self.recorder.warning(&self.node.reference(), reason, message);
     }
 
-    /// Records whether it failed, and reports a repeated failure.
+    /// Records the result of a collection, and reports a repeated failure.
     fn outcome(&self, reason: &str, of: fn(&mut Failures) -> &mut bool, result: Result<(), GcError>) {
         let mut failures = self.failures.lock();
         let before = std::mem::replace(of(&mut failures), result.is_err());
@@ -161,7 +161,7 @@ impl Collector {
 
     async fn try_images(&self) -> Result<(), GcError> {
         let gc = self.config.image_gc;
-        let now = self.look().await?;
+        let now = self.refresh_images().await?;
         let watched = now - self.began;
         if gc.maximum_age.is_some_and(|most| watched > i64::try_from(most.as_secs()).unwrap_or(i64::MAX)) {
             let old = self.records.lock().await.old(now, &gc);
@@ -189,7 +189,7 @@ impl Collector {
     /// Removes all unused images, because the disk is full.
     pub(crate) async fn unused_images(&self) {
         let removed = async {
-            let now = self.look().await?;
+            let now = self.refresh_images().await?;
             let gc: ImageGc = self.config.image_gc;
             let unused = self.records.lock().await.unused(now, &gc);
             self.remove_images(unused, u64::MAX, "space").await
@@ -201,17 +201,17 @@ impl Collector {
     }
 
     /// Lists the images. Returns the time.
-    async fn look(&self) -> Result<i64, GcError> {
+    async fn refresh_images(&self) -> Result<i64, GcError> {
         let listed = self.runtime.images.list_images(cri::ListImagesRequest { filter: None });
         let there: Vec<Image> = listed.await?.images.into_iter().map(image).collect();
-        let used = self.used().await?;
+        let used = self.used_images().await?;
         let now = self.clock.now().seconds;
-        self.records.lock().await.note(&there, &used, now);
+        self.records.lock().await.update(&there, &used, now);
         Ok(now)
     }
 
     /// The images of all containers, including exited ones, and of mounted volumes.
-    async fn used(&self) -> runtime::Result<BTreeSet<String>> {
+    async fn used_images(&self) -> runtime::Result<BTreeSet<String>> {
         let listed = self.runtime.service.list_containers(cri::ListContainersRequest { filter: None }).await?;
         let mut used = BTreeSet::new();
         for container in listed.containers {
@@ -243,7 +243,7 @@ impl Collector {
     }
 
     /// Removes until enough is freed; how much that was.
-    async fn remove_images(&self, spare: Vec<Spare>, wanted: u64, reason: &str) -> Result<u64, GcError> {
+    async fn remove_images(&self, spare: Vec<UnusedImage>, wanted: u64, reason: &str) -> Result<u64, GcError> {
         let (mut freed, mut failures) = (0, Vec::new());
         for image in spare {
             if freed >= wanted {
@@ -273,11 +273,11 @@ fn image(image: cri::Image) -> Image {
 
 /// Containers.
 impl Collector {
-    /// Dead containers and sandboxes; where the disk is needed, all of pods that have ended.
+    /// Removes dead containers and sandboxes; under disk pressure, also those of ended pods.
     pub(crate) async fn containers(&self, with_ended_pods: bool) {
         let result = self.try_containers(with_ended_pods).await.map_err(GcError::from);
         self.outcome("ContainerGCFailed", |failures| &mut failures.containers, result);
-        let links = logs::dead_links(&self.config, &self.runtime).await;
+        let links = logs::find_dead_links(&self.config, &self.runtime).await;
         for link in links {
             let _ = std::fs::remove_file(link);
         }
@@ -289,7 +289,7 @@ impl Collector {
         let containers = service.list_containers(cri::ListContainersRequest { filter: None }).await?.containers;
         self.clean_up_unknown(&sandboxes);
         let is_over = |uid: &str| with_ended_pods && self.has_ended(uid);
-        let known = |uid: Option<&String>| uid.is_some_and(|uid| self.workers.knows(uid));
+        let known = |uid: Option<&String>| uid.is_some_and(|uid| self.workers.contains(uid));
         let ended = containers.iter().filter(|one| known(one.labels.get(keys::POD_UID)) && has_ended(one));
         let going = containers::dead(
             ended.map(dead).collect(),
@@ -315,7 +315,7 @@ impl Collector {
         found.is_some_and(|(pod, state)| pod::is_over(&pod) && state.is_stopped())
     }
 
-    /// Unknown pods are removed by a worker of their own.
+    /// A separate worker removes each unknown pod.
     fn clean_up_unknown(&self, sandboxes: &[cri::PodSandbox]) {
         // The disk may be needed before that.
         if !*self.all_known.borrow() {
@@ -324,7 +324,7 @@ impl Collector {
         for sandbox in sandboxes {
             let Some(metadata) = &sandbox.metadata else { continue };
             // Other clients may use the runtime too.
-            if sandbox.labels.get(keys::POD_UID) == Some(&metadata.uid) && !self.workers.knows(&metadata.uid) {
+            if sandbox.labels.get(keys::POD_UID) == Some(&metadata.uid) && !self.workers.contains(&metadata.uid) {
                 let pod = from_labels(&metadata.uid, &metadata.name, &metadata.namespace);
                 self.workers.clean_up(Arc::new(pod));
             }
@@ -347,9 +347,9 @@ fn has_ended(container: &cri::Container) -> bool {
     container.state() == cri::ContainerState::Exited
 }
 
-fn dead(container: &cri::Container) -> Dead {
+fn dead(container: &cri::Container) -> DeadContainer {
     let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
-    Dead {
+    DeadContainer {
         id: container.id.clone(),
         pod: label(keys::POD_UID),
         name: label(keys::CONTAINER_NAME),

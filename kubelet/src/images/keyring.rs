@@ -22,17 +22,20 @@ pub(crate) fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<Credential> {
 }
 
 /// The same, from a map of servers.
-pub(crate) fn of_auths(auths: &Tree, image: &str, source: &Source) -> Vec<Credential> {
+pub(crate) fn credentials_from_auths(auths: &Tree, image: &str, source: &Source) -> Vec<Credential> {
     let known = auths.as_map().into_iter().flat_map(|map| map.iter());
     fitting(known.map(|(server, entry)| (server.to_string(), entry.clone(), source.clone())), image)
 }
 
 /// The node's own credentials, from upstream's legacy files.
-pub(crate) fn of_node(root_dir: &Path, image: &str) -> Vec<Credential> {
+pub(crate) fn node_credentials(root_dir: &Path, image: &str) -> Vec<Credential> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker/config.json"));
     let files = std::iter::once(root_dir.join("config.json")).chain(home);
     let read = |file: PathBuf| json::decode(&std::fs::read(file).ok()?).ok();
-    files.filter_map(read).flat_map(|config: Tree| of_auths(config.at("auths"), image, &Source::Node)).collect()
+    files
+        .filter_map(read)
+        .flat_map(|config: Tree| credentials_from_auths(config.at("auths"), image, &Source::Node))
+        .collect()
 }
 
 fn fitting(known: impl Iterator<Item = (String, Tree, Source)>, image: &str) -> Vec<Credential> {
@@ -59,7 +62,7 @@ fn entries(secret: &Tree) -> Vec<(String, Tree)> {
     map.iter().map(|(server, entry)| (server.to_string(), entry.clone())).collect()
 }
 
-/// Without a server, as upstream: it was chosen already, and containerd takes none without a scheme.
+/// No server address, as upstream: it was chosen already, and containerd rejects an address without a scheme.
 fn auth(entry: &Tree) -> cri::AuthConfig {
     let both = base64::decode(entry.str("auth")).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let (user, password) = both.as_deref().and_then(|both| both.split_once(':')).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The images of containers: there already, or pulled, by whose leave and how often.
+//! The images of containers: present already or pulled, with which credentials and how often.
 
 pub(crate) mod keyring;
 mod name;
@@ -19,7 +19,7 @@ use stdx::sync::Mutex;
 use stdx::token_bucket::TokenBucket;
 use tokio::sync::Semaphore;
 
-use crate::clock::lasts;
+use crate::clock::is_within;
 use crate::config::Config;
 use crate::metrics::Starts;
 use crate::model::pod;
@@ -39,29 +39,29 @@ pub(crate) struct Images {
     runtime: Runtime,
     recorder: Recorder,
     clock: Arc<dyn Clock>,
-    /// None where any number may be pulled at once.
+    /// None without a limit of parallel pulls.
     turns: Option<Arc<Semaphore>>,
-    pauses: Mutex<BTreeMap<String, Pause>>,
+    pauses: Mutex<BTreeMap<String, PullBackoff>>,
     providers: Providers,
     records: Records,
-    /// Where the node's own credentials may be.
+    /// The directory that may contain the node's own credentials.
     root_dir: PathBuf,
-    /// None where pulls are not held back.
+    /// None without a rate limit.
     pulls: Option<Mutex<TokenBucket<tokio::time::Instant>>>,
     starts: Arc<Starts>,
 }
 
 #[derive(Debug, Clone)]
-struct Pause {
+struct PullBackoff {
     length: Duration,
     until: i64,
-    /// Of the last attempt.
+    /// The error of the last attempt.
     why: String,
 }
 
-/// An image that is there.
+/// An image that is present.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Present {
+pub(crate) struct LocalImage {
     pub(crate) id: String,
     /// The image's user, by number or by name.
     pub(crate) uid: Option<i64>,
@@ -72,7 +72,7 @@ pub(crate) struct Present {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImageError {
     pub(crate) problem: Problem,
-    /// [`Images::next_try`] knows when the image is pulled again.
+    /// [`Images::next_pull_attempt`] has the time of the next pull.
     pub(crate) is_scheduled: bool,
 }
 
@@ -84,7 +84,7 @@ impl ImageError {
 }
 
 /// The pulled image, and the credential that was used.
-struct Pulled {
+struct PullResult {
     id: String,
     by: Option<Credential>,
 }
@@ -99,7 +99,7 @@ pub(crate) struct ImageRequest<'a> {
 }
 
 impl ImageRequest<'_> {
-    /// As events name it.
+    /// The object that events refer to.
     fn subject(&self) -> Tree {
         crate::model::pod::subject(self.pod, self.container.str("name"))
     }
@@ -136,7 +136,7 @@ impl Images {
     }
 
     /// The image of a container, pulled if its policy requires it.
-    pub(crate) async fn ensure(&self, wanted: &ImageRequest<'_>) -> Result<Present, ImageError> {
+    pub(crate) async fn ensure(&self, wanted: &ImageRequest<'_>) -> Result<LocalImage, ImageError> {
         let result = self.find(wanted).await;
         if let Err(error) = &result {
             self.recorder.warning(&wanted.subject(), "Failed", format!("Error: {}", error.problem.reason));
@@ -144,7 +144,7 @@ impl Images {
         result
     }
 
-    async fn find(&self, wanted: &ImageRequest<'_>) -> Result<Present, ImageError> {
+    async fn find(&self, wanted: &ImageRequest<'_>) -> Result<LocalImage, ImageError> {
         let name = wanted.container.str("image");
         if let Err(why) = name::check(name) {
             let why = format!("couldn't parse image reference {name:?}: {why}");
@@ -185,15 +185,20 @@ impl Images {
             || self.records.may_use(name, reference, &self.credentials(wanted, name).await)
     }
 
-    /// All that the pod could pull an image by, in the order in which it is tried.
+    /// The credentials that the pod could pull an image with, in the order in which they are tried.
     async fn credentials(&self, wanted: &ImageRequest<'_>, name: &str) -> Vec<Credential> {
         let mut found = keyring::find(wanted.secrets, name);
         found.extend(self.providers.find(wanted.pod, name).await);
-        found.extend(keyring::of_node(&self.root_dir, name));
+        found.extend(keyring::node_credentials(&self.root_dir, name));
         found
     }
 
-    async fn pull(&self, wanted: &ImageRequest<'_>, name: &str, spec: cri::ImageSpec) -> Result<Present, ImageError> {
+    async fn pull(
+        &self,
+        wanted: &ImageRequest<'_>,
+        name: &str,
+        spec: cri::ImageSpec,
+    ) -> Result<LocalImage, ImageError> {
         let key = format!("{}_{name}", pod::uid(wanted.pod));
         if let Some(pause) = self.pause(&key) {
             let text = format!("Back-off pulling image {name:?}");
@@ -202,53 +207,58 @@ impl Images {
             return Err(ImageError { problem, is_scheduled: true });
         }
         self.recorder.normal(&wanted.subject(), "Pulling", format!("Pulling image {name:?}"));
-        self.starts.pull_begins(pod::uid(wanted.pod), self.now());
-        let asked = self.now();
+        self.starts.record_pull_start(pod::uid(wanted.pod), self.now());
+        let requested_at = self.now();
         let turn = match &self.turns {
             Some(turns) => turns.clone().acquire_owned().await.ok(),
             None => None,
         };
-        self.keep_pace().await;
+        self.wait_for_rate_limit().await;
         let begun = self.now();
-        self.noted(self.records.begins(name));
-        let pulled = self.tell_of(wanted, &spec, Box::pin(self.pull_by_any(wanted, spec.clone()))).await;
+        self.log_record_error(self.records.record_intent(name));
+        let pulled =
+            self.report_pull_progress(wanted, &spec, Box::pin(self.pull_with_credentials(wanted, spec.clone()))).await;
         drop(turn);
         match pulled {
             Ok(pulled) => {
                 self.pauses().remove(&key);
-                self.pulled(wanted, name, pulled, spec, (asked, begun)).await
+                self.pulled(wanted, name, pulled, spec, (requested_at, begun)).await
             }
             Err(status) => {
-                self.records.fails(name);
+                self.records.record_failure(name);
                 Err(ImageError { problem: self.failed(wanted, name, key, &status), is_scheduled: true })
             }
         }
     }
 
     /// Waits for a pull, and reports its progress.
-    async fn tell_of<T>(
+    async fn report_pull_progress<T>(
         &self,
         wanted: &ImageRequest<'_>,
         image: &cri::ImageSpec,
         mut pull: Pin<Box<impl Future<Output = T>>>,
     ) -> T {
         let mut backoff = Backoff::new(FIRST_WORD, RAREST_WORD);
-        let mut told = None;
+        let mut reported = None;
         loop {
             if let Ok(pulled) = tokio::time::timeout(backoff.next_pause(), &mut pull).await {
                 return pulled;
             }
-            let progress = self.runtime.progress(image.clone()).await.filter(|line| told.as_ref() != Some(line));
+            let progress = self.runtime.progress(image.clone()).await.filter(|line| reported.as_ref() != Some(line));
             if let Some(line) = progress {
                 let text = format!("Pulling image {:?}: {line}", image.image);
                 self.recorder.normal(&wanted.subject(), "Pulling", text);
-                told = Some(line);
+                reported = Some(line);
             }
         }
     }
 
-    /// With each credential that fits, and without where none does.
-    async fn pull_by_any(&self, wanted: &ImageRequest<'_>, image: cri::ImageSpec) -> Result<Pulled, cri::Status> {
+    /// Pulls with each matching credential, or without a credential if none matches.
+    async fn pull_with_credentials(
+        &self,
+        wanted: &ImageRequest<'_>,
+        image: cri::ImageSpec,
+    ) -> Result<PullResult, cri::Status> {
         let found = self.credentials(wanted, &image.image).await;
         let mut credentials = found.into_iter().map(Some).collect::<Vec<_>>();
         if credentials.is_empty() {
@@ -260,7 +270,7 @@ impl Images {
             let request =
                 cri::PullImageRequest { image: Some(image.clone()), auth, sandbox_config: wanted.sandbox.cloned() };
             match self.runtime.pull(request).await {
-                Ok(answer) => return Ok(Pulled { id: answer.image_ref, by: credential }),
+                Ok(answer) => return Ok(PullResult { id: answer.image_ref, by: credential }),
                 Err(status) => last = status,
             }
         }
@@ -271,64 +281,64 @@ impl Images {
         &self,
         wanted: &ImageRequest<'_>,
         name: &str,
-        pulled: Pulled,
+        pulled: PullResult,
         spec: cri::ImageSpec,
-        (asked, begun): (i64, i64),
-    ) -> Result<Present, ImageError> {
-        let Pulled { id, by } = pulled;
+        (requested_at, begun): (i64, i64),
+    ) -> Result<LocalImage, ImageError> {
+        let PullResult { id, by } = pulled;
         let by_id = cri::ImageSpec { image: id.clone(), ..spec.clone() };
         let mut image = self.runtime.image(by_id).await.ok().flatten();
         if image.is_none() {
             image = self.runtime.image(spec).await.ok().flatten();
         }
         let reference = image.as_ref().map_or(id.as_str(), |image| image.id.as_str());
-        self.noted(self.records.ends(name, reference, by.as_ref()));
+        self.log_record_error(self.records.ends(name, reference, by.as_ref()));
         let now = self.now();
-        self.starts.pull_ends(pod::uid(wanted.pod), now);
+        self.starts.record_pull_end(pod::uid(wanted.pod), now);
         let size = image.as_ref().map_or(0, |image| image.size);
         let text = format!(
             "Successfully pulled image {name:?} in {} ({} including waiting). Image size: {size} bytes.",
             time::format_duration(rounded(now - begun)),
-            time::format_duration(rounded(now - asked))
+            time::format_duration(rounded(now - requested_at))
         );
         self.recorder.normal(&wanted.subject(), "Pulled", text);
-        Ok(image.map_or(Present { id, uid: None, username: String::new() }, present))
+        Ok(image.map_or(LocalImage { id, uid: None, username: String::new() }, present))
     }
 
     fn failed(&self, wanted: &ImageRequest<'_>, name: &str, key: String, status: &cri::Status) -> Problem {
         let why = status.message();
         let subject = wanted.subject();
         self.recorder.warning(&subject, "Failed", format!("Failed to pull image {name:?}: {why}"));
-        let problem = judged(name, why);
+        let problem = classify_failure(name, why);
         let mut pauses = self.pauses();
         let previous = pauses.get(&key).map(|pause| pause.length);
         let length = pause_following(previous, FIRST_PAUSE, LONGEST_PAUSE);
         let until = self.now() + i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
-        pauses.insert(key, Pause { length, until, why: format!("{}: {}", problem.reason, problem.message) });
+        pauses.insert(key, PullBackoff { length, until, why: format!("{}: {}", problem.reason, problem.message) });
         problem
     }
 
-    fn pause(&self, key: &str) -> Option<Pause> {
+    fn pause(&self, key: &str) -> Option<PullBackoff> {
         let now = self.now();
-        self.pauses().get(key).filter(|pause| lasts(now, pause.until, pause.length)).cloned()
+        self.pauses().get(key).filter(|pause| is_within(now, pause.until, pause.length)).cloned()
     }
 
     /// An intent or record that is not written costs another pull later.
-    fn noted(&self, written: Result<(), RecordError>) {
+    fn log_record_error(&self, written: Result<(), RecordError>) {
         if let Err(error) = written {
             tracing::warn!(why = %error, "failed to write image pull record");
         }
     }
 
-    /// Forgets who may use images that are not there any more.
-    pub(crate) async fn forget_gone(&self) {
+    /// Removes the records of images that do not exist any more.
+    pub(crate) async fn remove_stale_records(&self) {
         if let Ok(listed) = self.runtime.images.list_images(cri::ListImagesRequest::default()).await {
-            self.records.keep(|reference| listed.images.iter().any(|image| image.id == reference));
+            self.records.retain(|reference| listed.images.iter().any(|image| image.id == reference));
         }
     }
 
     /// Waits for the rate limit of pulls.
-    async fn keep_pace(&self) {
+    async fn wait_for_rate_limit(&self) {
         let reserve = |bucket: &Mutex<TokenBucket<_>>| bucket.lock().reserve(tokio::time::Instant::now());
         let wait = self.pulls.as_ref().map_or(Duration::ZERO, reserve);
         if !wait.is_zero() {
@@ -337,16 +347,16 @@ impl Images {
     }
 
     /// When a pod's images may be tried again.
-    pub(crate) fn next_try(&self, uid: &str) -> Option<i64> {
+    pub(crate) fn next_pull_attempt(&self, uid: &str) -> Option<i64> {
         let pauses = self.pauses();
         let own = pauses.range(format!("{uid}_")..).take_while(|(key, _)| key.starts_with(uid));
         let now = self.now();
         own.map(|(_, pause)| pause.until).filter(|until| *until > now).min()
     }
 
-    pub(crate) fn forget(&self, uid: &str) {
+    pub(crate) fn remove_pod(&self, uid: &str) {
         self.pauses().retain(|key, _| !key.starts_with(uid));
-        self.providers.forget(uid);
+        self.providers.remove_pod(uid);
     }
 
     fn now(&self) -> i64 {
@@ -354,13 +364,13 @@ impl Images {
         now.seconds * SECOND + i64::from(now.nanos)
     }
 
-    fn pauses(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, Pause>> {
+    fn pauses(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, PullBackoff>> {
         self.pauses.lock()
     }
 }
 
 /// CRI has no field for the kind of a failure: by its contract, two kinds are the first word of the message.
-fn judged(name: &str, why: &str) -> Problem {
+fn classify_failure(name: &str, why: &str) -> Problem {
     let named = [
         ("RegistryUnavailable", "the registry is unavailable"),
         ("SignatureValidationFailed", "the signature validation failed"),
@@ -378,8 +388,8 @@ fn rounded(nanos: i64) -> i64 {
     nanos / 1_000_000 * 1_000_000
 }
 
-fn present(image: cri::Image) -> Present {
-    Present { id: image.id, uid: image.uid.map(|uid| uid.value), username: image.username }
+fn present(image: cri::Image) -> LocalImage {
+    LocalImage { id: image.id, uid: image.uid.map(|uid| uid.value), username: image.username }
 }
 
 pub(crate) fn spec(name: &str) -> cri::ImageSpec {
@@ -415,7 +425,7 @@ mod tests {
             ),
         ];
         for (why, expected) in cases {
-            let problem = judged("i", why);
+            let problem = classify_failure("i", why);
             assert_eq!(format!("{}: {}", problem.reason, problem.message), expected);
         }
     }

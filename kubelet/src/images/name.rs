@@ -1,4 +1,4 @@
-//! Checks names of images without asking a registry: `HOST:PORT/PATH:TAG@DIGEST`.
+//! Checks image names without a request to a registry: `HOST:PORT/PATH:TAG@DIGEST`.
 
 const LONGEST_NAME: usize = 255;
 const LONGEST_TAG: usize = 128;

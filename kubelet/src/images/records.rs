@@ -1,19 +1,19 @@
-//! Which pods may use an image that is present: those that could pull it. The credential of each pull is recorded; an
-//! image without a record was preloaded for all pods, unless the policy says otherwise. An intent is recorded before
-//! the pull, so that an image does not count as preloaded because the kubelet was stopped in between.
+//! Decides which pods may use an image that is present: those that could pull it. The credential of each pull is
+//! recorded; an image without a record was preloaded for all pods, unless the policy forbids that. An intent is
+//! recorded before the pull: an image does not count as preloaded because the kubelet was stopped in between.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use api::{Tree, json, tree};
 use aws_lc_rs::digest;
-use stdx::fs::Replace;
+use stdx::fs::ReplaceOptions;
 use stdx::sync::{Mutex, MutexGuard};
 
 use crate::config::ImageVerification;
 use crate::volumes;
 
-/// Where a credential came from.
+/// The origin of a credential.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Source {
     Secret {
@@ -26,7 +26,7 @@ pub(crate) enum Source {
         namespace: String,
         name: String,
     },
-    /// All pods of the node have it, or none is needed.
+    /// The credential is valid for all pods of the node, or none is needed.
     #[default]
     Node,
 }
@@ -92,7 +92,7 @@ impl Records {
         Records { dir, policy, pulled: Mutex::new(pulled) }
     }
 
-    /// Whether a pod with these credentials may use an image that is there.
+    /// Whether a pod with these credentials may use an image that is present.
     pub(crate) fn may_use(&self, image: &str, reference: &str, credentials: &[Credential]) -> bool {
         if self.policy == ImageVerification::NeverVerify {
             return true;
@@ -105,32 +105,32 @@ impl Records {
     }
 
     /// Records the intent of a pull.
-    pub(crate) fn begins(&self, image: &str) -> Result<(), RecordError> {
+    pub(crate) fn record_intent(&self, image: &str) -> Result<(), RecordError> {
         let intent = tree! { "kind" => "ImagePullIntent", "apiVersion" => VERSION, "image" => image };
         self.write(PULLING, image, &intent)
     }
 
-    /// A pull has ended well, by a credential or without any.
+    /// Records a successful pull, with a credential or without one.
     pub(crate) fn ends(&self, image: &str, reference: &str, by: Option<&Credential>) -> Result<(), RecordError> {
         let mut pulled = self.pulled();
         let record = pulled.entry(reference.to_string()).or_insert_with(|| {
             tree! { "kind" => "ImagePulledRecord", "apiVersion" => VERSION, "imageRef" => reference }
         });
-        note(record, image, by);
+        update_record(record, image, by);
         let record = record.clone();
         drop(pulled);
         self.write(PULLED, reference, &record)?;
-        self.fails(image);
+        self.record_failure(image);
         Ok(())
     }
 
     /// A pull has failed: an image that is present was there before.
-    pub(crate) fn fails(&self, image: &str) {
+    pub(crate) fn record_failure(&self, image: &str) {
         let _ = std::fs::remove_file(self.file(PULLING, image));
     }
 
-    /// Forgets images that are not there any more.
-    pub(crate) fn keep(&self, is_there: impl Fn(&str) -> bool) {
+    /// Removes the records of images that do not exist any more.
+    pub(crate) fn retain(&self, is_there: impl Fn(&str) -> bool) {
         let mut pulled = self.pulled();
         let gone: Vec<String> = pulled.keys().filter(|reference| !is_there(reference)).cloned().collect();
         for reference in gone {
@@ -147,8 +147,8 @@ impl Records {
     fn write(&self, directory: &str, name: &str, record: &Tree) -> Result<(), RecordError> {
         let file = self.file(directory, name);
         let write = || {
-            volumes::make_all(&self.dir.join(directory))?;
-            Replace::PRIVATE.write(&file, &json::encode(record, None))
+            volumes::create_dirs(&self.dir.join(directory))?;
+            ReplaceOptions::PRIVATE.write(&file, &json::encode(record, None))
         };
         write().map_err(|source| RecordError { file: file.clone(), source })
     }
@@ -198,7 +198,7 @@ fn is_allowed(record: &Tree, image: &str, credentials: &[Credential]) -> bool {
     known.bool("nodePodsAccessible") || credentials.iter().any(holds)
 }
 
-fn note(record: &mut Tree, image: &str, by: Option<&Credential>) {
+fn update_record(record: &mut Tree, image: &str, by: Option<&Credential>) {
     let name = super::keyring::repository(image);
     let mapping = record.child("credentialMapping");
     let mut known = mapping.get(&name).cloned().unwrap_or_else(|| tree! {});
@@ -238,7 +238,7 @@ mod tests {
         let records = Records::open(dir.path(), ImageVerification::default());
         let image = "r.example/i:1";
         assert!(records.may_use(image, "ref", &[]), "it was there before");
-        records.begins(image).expect("written");
+        records.record_intent(image).expect("written");
         assert!(!records.may_use(image, "ref", &[]), "its credential is unknown");
         records.ends(image, "ref", Some(&secret("s", "1"))).expect("written");
         let check = |records: &Records| {
@@ -255,7 +255,7 @@ mod tests {
         assert!(again.may_use(image, "ref", &[account("x")]));
         again.ends(image, "ref", None).expect("written");
         assert!(again.may_use(image, "ref", &[]), "it was pulled without any");
-        again.keep(|_| false);
+        again.retain(|_| false);
         assert_eq!(std::fs::read_dir(dir.path().join("image_manager/pulled")).expect("a directory").count(), 0);
         assert_eq!(std::fs::read_dir(dir.path().join("image_manager/pulling")).expect("a directory").count(), 0);
     }

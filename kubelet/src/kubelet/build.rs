@@ -1,4 +1,4 @@
-//! Builds what all pod workers share, from the configuration and the runtime's features. Nothing runs yet.
+//! Builds the state that all pod workers share, from the configuration and the runtime's features. Nothing runs yet.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
@@ -17,9 +17,9 @@ use crate::pod::context::{Cache, MachineMemory, PodContext, RuntimeFeatures};
 use crate::pod::cri_config::memory;
 use crate::pod::probes::Probes;
 use crate::pod::status::writer::Writer;
-use crate::pod::user_namespaces::Users;
-use crate::pod::worker::{Ending, Workers};
-use crate::resources::cgroups::Groups;
+use crate::pod::user_namespaces::UsernsManager;
+use crate::pod::worker::{Termination, Workers};
+use crate::resources::cgroups::CgroupManager;
 use crate::resources::managers::Managers;
 use crate::resources::resize::{self, Resizes};
 use crate::runtime::Runtime;
@@ -45,9 +45,9 @@ impl WorkersHandle {
         move |uid: &str| handle.with(|workers| workers.wake(uid))
     }
 
-    fn end(&self) -> impl Fn(&str, Ending) + Send + Sync + 'static {
+    fn end(&self) -> impl Fn(&str, Termination) + Send + Sync + 'static {
         let handle = self.clone();
-        move |uid: &str, end: Ending| handle.with(|workers| workers.end(uid, end))
+        move |uid: &str, end: Termination| handle.with(|workers| workers.end(uid, end))
     }
 
     fn with(&self, act: impl FnOnce(&Workers)) {
@@ -69,7 +69,7 @@ pub(crate) async fn context(
     let features = features(&runtime).await?;
     let config = with_driver(config, &runtime).await;
     let machine = node::machine::read(Path::new("/"), &config.root_dir);
-    let groups = Arc::new(Groups::open(config.clone(), &machine)?);
+    let groups = Arc::new(CgroupManager::open(config.clone(), &machine)?);
     let cache = cache(&config.node_name, informers);
     let recorder = recorder(&client, &config, Events::start(clock.clone(), metrics.clone()));
     let objects = Arc::new(Objects::new(client.clone(), seed, handle.wake()));
@@ -93,7 +93,7 @@ pub(crate) async fn context(
         images: Arc::new(Images::new(runtime.clone(), recorder.clone(), &config, providers, starts.clone())),
         probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), handle.wake()),
         admission,
-        users: Users::open(config.clone()),
+        users: UsernsManager::open(config.clone()),
         managers,
         objects,
         volumes: Arc::new(Volumes::new(host)),
@@ -159,7 +159,7 @@ async fn with_driver(config: Arc<Config>, runtime: &Runtime) -> Arc<Config> {
     Arc::new(Config { cgroup_driver, ..(*config).clone() })
 }
 
-fn memory_rules(config: &Config, groups: &Groups, swap: i64) -> memory::Rules {
+fn memory_rules(config: &Config, groups: &CgroupManager, swap: i64) -> memory::Rules {
     let unified = groups.unified();
     memory::Rules {
         unified,
@@ -175,14 +175,14 @@ fn memory_rules(config: &Config, groups: &Groups, swap: i64) -> memory::Rules {
 fn create_directories(config: &Config) -> Result<(), StartError> {
     let own = ["pods", "plugins", "plugins_registry"].map(|name| config.root_dir.join(name));
     for directory in own.iter().chain([&config.pod_logs_dir]) {
-        volumes::make_all(directory).map_err(StartError::directory(directory))?;
+        volumes::create_dirs(directory).map_err(StartError::directory(directory))?;
     }
-    close_pod_dirs(&config.root_dir.join("pods"))
+    restrict_pod_dirs(&config.root_dir.join("pods"))
 }
 
 /// Closes directories of pods that an earlier version, or another program, has left open to every user.
-fn close_pod_dirs(pods: &Path) -> Result<(), StartError> {
-    let close = |path: &Path| volumes::close_to_others(path).map_err(StartError::directory(path));
+fn restrict_pod_dirs(pods: &Path) -> Result<(), StartError> {
+    let close = |path: &Path| volumes::restrict_permissions(path).map_err(StartError::directory(path));
     close(pods)?;
     let entries = std::fs::read_dir(pods).map_err(StartError::directory(pods))?;
     let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -1,4 +1,4 @@
-//! Removes what is left of pods that were deleted while no kubelet ran.
+//! Removes the remains of pods that were deleted while no kubelet ran.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::pod::worker::{Workers, from_labels};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Removes pods that no source knows and that have something in the runtime or on disk.
+/// Removes pods that no source has, but that still have state in the runtime or on disk.
 pub(crate) async fn remove_unknown(
     workers: Arc<Workers>,
     context: Arc<PodContext>,
@@ -32,26 +32,26 @@ pub(crate) async fn remove_unknown(
         let metadata = sandbox.metadata.unwrap_or_default();
         running.insert(metadata.uid.clone());
         // Other clients may use the runtime too.
-        if sandbox.labels.get(keys::POD_UID) == Some(&metadata.uid) && !workers.knows(&metadata.uid) {
+        if sandbox.labels.get(keys::POD_UID) == Some(&metadata.uid) && !workers.contains(&metadata.uid) {
             let pod = from_labels(&metadata.uid, &metadata.name, &metadata.namespace);
             workers.clean_up(Arc::new(pod));
         }
     }
     let known: BTreeSet<String> = workers.pods().iter().map(|pod: &Arc<Tree>| pod::uid(pod).to_string()).collect();
     context.statuses.keep(&known);
-    context.managers.keep(|uid| workers.knows(uid) || running.contains(uid));
+    context.managers.keep(|uid| workers.contains(uid) || running.contains(uid));
     let known: BTreeSet<String> =
         workers.pods().iter().map(|pod| pod::uid(pod).to_string()).chain(running.iter().cloned()).collect();
     if let Err(why) = context.groups.clean_up(move |uid| known.contains(uid)).await {
         tracing::warn!(error = %why, "failed to remove cgroups of deleted pods");
     }
-    let is_unknown = |uid: &String| !workers.knows(uid) && !running.contains(uid);
+    let is_unknown = |uid: &String| !workers.contains(uid) && !running.contains(uid);
     let left: Vec<String> = context.volumes.reconstruct().unwrap_or_default().into_iter().filter(is_unknown).collect();
     gc::remove_logs(&context.config.pod_logs_dir, &left);
-    context.volumes.clean_up(|uid| workers.knows(uid) || running.contains(uid)).await;
+    context.volumes.clean_up(|uid| workers.contains(uid) || running.contains(uid)).await;
 }
 
-/// All sandboxes of the runtime. It is called until it responds, since unknown pods are searched only once.
+/// All sandboxes of the runtime. Retries until the runtime responds, since unknown pods are searched only once.
 async fn list_sandboxes(context: &PodContext) -> Vec<cri::PodSandbox> {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::config::Config;
-use crate::eviction::{self, senses};
+use crate::eviction::{self, signal_source};
 use crate::gc::{self, Collector};
 use crate::images::providers;
 use crate::liveness::Liveness;
@@ -36,19 +36,19 @@ use crate::sources::{self, mirror, url};
 use crate::volumes::erase;
 use build::WorkersHandle;
 
-/// What a kubelet is started with.
+/// The dependencies of a kubelet.
 pub struct Environment {
     /// Acts as the node.
     pub client: Client,
     /// The container runtime.
     pub runtime: Runtime,
-    /// The node's own object, which runs by itself.
+    /// The Node object, which is synced separately.
     pub node: Arc<Node>,
     /// The configuration.
     pub config: Arc<Config>,
     /// The time of statuses, events and backoffs.
     pub clock: Arc<dyn Clock>,
-    /// Where metrics are recorded.
+    /// The registry that metrics are recorded in.
     pub metrics: Metrics,
     /// Network policies of pods.
     pub network_gate: Arc<dyn NetworkGate>,
@@ -76,7 +76,7 @@ impl Kubelet {
 
     /// Stops the kubelet, then its pods, each within its grace period. They stay pods of this node: the next kubelet
     /// starts them again.
-    pub async fn stop_with_pods(self, report: &stop::Report<'_>) {
+    pub async fn stop_with_pods(self, report: &stop::StopObserver<'_>) {
         let (context, pods) = (self.context.clone(), self.workers.pods());
         self.end_tasks().await;
         stop::stop_pods(&context, pods, report).await;
@@ -130,11 +130,14 @@ impl StartError {
 
 /// Starts the kubelet; an error if the runtime does not respond.
 pub async fn start(environment: Environment) -> Result<Kubelet, StartError> {
-    start_on(environment, Arc::new(senses::System::default())).await
+    start_on(environment, Arc::new(signal_source::System::default())).await
 }
 
 /// Starts the kubelet on a machine whose resources a test may simulate.
-pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>) -> Result<Kubelet, StartError> {
+pub async fn start_on(
+    environment: Environment,
+    signal_source: Arc<dyn signal_source::SignalSource>,
+) -> Result<Kubelet, StartError> {
     let config = &environment.config;
     let by_url = config.static_pod_url.as_deref();
     let by_url = by_url.map(|url| url::Source::new(url, &config.static_pod_url_headers)).transpose()?;
@@ -154,7 +157,7 @@ pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>)
     let mut kubelet = Kubelet { context, workers, liveness, files, client, node, informers, tasks: Vec::new() };
     let all_known = kubelet.start_sources(by_url);
     kubelet.start_node_tasks(&handle);
-    kubelet.start_housekeeping(senses, all_known);
+    kubelet.start_housekeeping(signal_source, all_known);
     Ok(kubelet)
 }
 
@@ -164,7 +167,7 @@ impl Kubelet {
         self.tasks.push(tokio::spawn(work));
     }
 
-    fn both(&self) -> (Arc<PodContext>, Arc<Workers>) {
+    fn workers_and_context(&self) -> (Arc<PodContext>, Arc<Workers>) {
         (self.context.clone(), self.workers.clone())
     }
 
@@ -173,15 +176,15 @@ impl Kubelet {
         Arc::new(move || workers.all())
     }
 
-    /// Static pods and their mirror pods, and the cleanup of pods that no source knows. The result becomes true once
-    /// all sources have reported their pods: nothing is removed as unknown before that.
+    /// Starts static pods and their mirror pods, and the cleanup of pods that no source has. The result becomes true
+    /// once all sources have reported their pods: no pod is removed as unknown before that.
     fn start_sources(&mut self, by_url: Option<url::Source>) -> watch::Receiver<bool> {
-        let (context, workers) = self.both();
+        let (context, workers) = self.workers_and_context();
         let config = context.config.clone();
         let (by_files, files) = watch::channel(true);
         if let Some(path) = config.static_pod_path.clone() {
             let mut source = sources::FileSource::new(path, &config.node_name);
-            by_files.send_replace(source.look(&workers));
+            by_files.send_replace(source.sync_pods(&workers));
             self.spawn(source.follow(config.file_check_frequency, workers.clone(), by_files));
         }
         let (reported, url) = watch::channel(by_url.is_none());
@@ -189,7 +192,7 @@ impl Kubelet {
             self.spawn(url::follow(config, workers.clone(), source, reported));
         }
         let (all, all_known) = watch::channel(false);
-        self.spawn(tasks::know_all(self.informers.clone(), [files, url], all));
+        self.spawn(tasks::wait_for_all_sources(self.informers.clone(), [files, url], all));
         self.spawn(cleanup::remove_unknown(workers.clone(), context.clone(), all_known.clone()));
         let mirrors = mirror::Mirrors {
             client: self.client.clone(),
@@ -203,7 +206,7 @@ impl Kubelet {
 
     /// Watches the runtime, plugins and the kernel, and reports them in the node's status.
     fn start_node_tasks(&mut self, handle: &WorkersHandle) {
-        let (context, workers) = self.both();
+        let (context, workers) = self.workers_and_context();
         let node = self.node.clone();
         self.tasks.extend(context.statuses.start());
         let (runtime, pods) = (context.runtime.clone(), self.list_pods());
@@ -227,8 +230,12 @@ impl Kubelet {
     }
 
     /// Keeps the node from running out of memory and disk.
-    fn start_housekeeping(&mut self, senses: Arc<dyn senses::Senses>, all_known: watch::Receiver<bool>) {
-        let (context, workers) = self.both();
+    fn start_housekeeping(
+        &mut self,
+        signal_source: Arc<dyn signal_source::SignalSource>,
+        all_known: watch::Receiver<bool>,
+    ) {
+        let (context, workers) = self.workers_and_context();
         let PodContext { config, runtime, clock, recorder, metrics, .. } = &*context;
         let collector = Collector::new(
             gc::Environment {
@@ -251,7 +258,7 @@ impl Kubelet {
             volumes: context.volumes.clone(),
         }));
         let images = context.images.clone();
-        self.spawn(async move { images.forget_gone().await });
+        self.spawn(async move { images.remove_stale_records().await });
         let manager = eviction::Manager {
             config: config.clone(),
             runtime: runtime.clone(),
@@ -262,7 +269,7 @@ impl Kubelet {
             node: self.node.clone(),
             collector,
             metrics: metrics.clone(),
-            senses,
+            signal_source,
         };
         self.spawn(manager.run());
     }

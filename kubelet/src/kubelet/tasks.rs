@@ -17,7 +17,11 @@ const LIVENESS_PERIOD: Duration = Duration::from_secs(10);
 const ENFORCE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Becomes true once the API and all other sources have reported their pods.
-pub(crate) async fn know_all(informers: Arc<Informers>, sources: [watch::Receiver<bool>; 2], all: watch::Sender<bool>) {
+pub(crate) async fn wait_for_all_sources(
+    informers: Arc<Informers>,
+    sources: [watch::Receiver<bool>; 2],
+    all: watch::Sender<bool>,
+) {
     informers.synced().await;
     for mut source in sources {
         if source.wait_for(|known| *known).await.is_err() {
@@ -30,7 +34,7 @@ pub(crate) async fn know_all(informers: Arc<Informers>, sources: [watch::Receive
 /// Registers plugins of volumes and devices as they appear and disappear.
 pub(crate) async fn watch_plugins(context: Arc<PodContext>) {
     let devices = context.managers.devices.clone();
-    context.volumes.run(&move |name, socket, versions| Ok(devices.register_found(name, socket, versions)?)).await;
+    context.volumes.run(&move |name, socket, versions| Ok(devices.register_socket(name, socket, versions)?)).await;
 }
 
 /// Reports in the node's status which volumes must not be detached.
@@ -50,7 +54,7 @@ pub(crate) async fn report_liveness(liveness: Arc<Liveness>, workers: Arc<Worker
     loop {
         // A task that holds the workers' lock forever has stopped the loop.
         workers.pods();
-        liveness.beats(Instant::now());
+        liveness.record_sync(Instant::now());
         let problem = liveness.runtime(Instant::now());
         if node.reports().borrow().runtime_silence != problem {
             node.update_reports(|reports| reports.runtime_silence = problem);
@@ -59,7 +63,7 @@ pub(crate) async fn report_liveness(liveness: Arc<Liveness>, workers: Arc<Worker
     }
 }
 
-/// Limits all pods together. Pods may use more than that when the kubelet starts: it is tried until enough of them
+/// Limits all pods together. Pods may use more than the limit when the kubelet starts: retries until enough of them
 /// have ended.
 pub(crate) async fn enforce_allocatable(context: Arc<PodContext>) {
     if !context.config.cgroups_per_qos {

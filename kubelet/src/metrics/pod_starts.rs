@@ -1,4 +1,4 @@
-//! How long pods take to start, as the node sees it and as the API shows it.
+//! How long pods take to start, as observed on the node and in the API.
 
 use std::collections::BTreeMap;
 
@@ -64,13 +64,13 @@ impl Starts {
         self.metrics.record(&POD_START_SLI, &[], own);
     }
 
-    pub(crate) fn pull_begins(&self, uid: &str, now: i64) {
+    pub(crate) fn record_pull_start(&self, uid: &str, now: i64) {
         if let Some(start) = self.pods().get_mut(uid) {
             start.first_pull.get_or_insert(now);
         }
     }
 
-    pub(crate) fn pull_ends(&self, uid: &str, now: i64) {
+    pub(crate) fn record_pull_end(&self, uid: &str, now: i64) {
         if let Some(start) = self.pods().get_mut(uid) {
             start.last_pull = Some(now);
         }
@@ -87,7 +87,7 @@ impl Starts {
         self.metrics.record(&POD_START, &[], passed);
     }
 
-    pub(crate) fn forget(&self, uid: &str) {
+    pub(crate) fn remove_pod(&self, uid: &str) {
         self.pods().remove(uid);
     }
 
@@ -127,8 +127,8 @@ mod tests {
         let metrics = Metrics::default();
         let starts = Starts::new(metrics.clone());
         starts.observe(&pod(""), 101 * NANOS);
-        starts.pull_begins("u", 102 * NANOS);
-        starts.pull_ends("u", 105 * NANOS);
+        starts.record_pull_start("u", 102 * NANOS);
+        starts.record_pull_end("u", 105 * NANOS);
         starts.observe(&pod(RUNNING), 106 * NANOS);
         assert!(!metrics.render().contains("kubelet_pod_start"), "it has not run yet");
         starts.runs(&pod(""), &PodState::default(), 107 * NANOS);
@@ -154,7 +154,7 @@ mod tests {
         starts.runs(&pod(RUNNING), &PodState::default(), 102 * NANOS);
         starts.observe(&pod(RUNNING), 103 * NANOS);
         assert!(!metrics.render().contains("kubelet_pod_start"));
-        starts.forget("u");
+        starts.remove_pod("u");
         assert!(starts.pods().is_empty());
     }
 }

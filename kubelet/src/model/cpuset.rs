@@ -8,7 +8,7 @@ pub struct CpuSet(BTreeSet<u32>);
 
 /// A text that is no list of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unable to parse {0:?}: numbers and ranges such as 0-3,8 are wanted")]
+#[error("unable to parse {0:?}: expected numbers or ranges such as 0-3,8")]
 pub(crate) struct ParseError(String);
 
 /// No machine has more CPUs, and a typing error must not fill the memory.

@@ -19,41 +19,11 @@ pub(crate) fn metadata(pod: &Tree, path: &str) -> Option<String> {
 
 /// A line an entry: `key="value"`.
 fn lines(map: &Map) -> String {
-    let lines: Vec<String> =
-        map.iter().map(|(key, value)| format!("{key}={}", quoted(value.as_str().unwrap_or_default()))).collect();
+    let lines: Vec<String> = map
+        .iter()
+        .map(|(key, value)| format!("{key}={}", api::quote::go_quote(value.as_str().unwrap_or_default())))
+        .collect();
     lines.join("\n")
-}
-
-/// A string as Go writes it.
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for char in text.chars() {
-        match char {
-            '"' | '\\' => out.extend(['\\', char]),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            ' '..='~' => out.push(char),
-            _ if char.is_ascii() => out.push_str(&format!("\\x{:02x}", u32::from(char))),
-            _ if !is_printable(char) && u32::from(char) > 0xffff => {
-                out.push_str(&format!("\\U{:08x}", u32::from(char)))
-            }
-            _ if !is_printable(char) => out.push_str(&format!("\\u{:04x}", u32::from(char))),
-            _ => out.push(char),
-        }
-    }
-    out.push('"');
-    out
-}
-
-fn is_printable(char: char) -> bool {
-    let is_format = matches!(char, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    let is_private = matches!(char, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..);
-    !char.is_control() && !char.is_whitespace() && !is_format && !is_private
 }
 
 /// A `resourceFieldRef` that has no value.

@@ -1,5 +1,5 @@
-//! The last reported status of a container that the runtime no longer knows. Containers of the built-in runtime do not
-//! outlive a reboot, but the API remembers which were started, how often, and how they ended.
+//! The last reported status of a container that the runtime does not have any more. Containers of the built-in runtime
+//! do not outlive a reboot, but the pod's status in the API records which were started, how often, and how they ended.
 
 use api::Tree;
 
@@ -8,22 +8,22 @@ pub(crate) const UNSEEN_CODE: i32 = 137;
 const LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Past {
-    /// It was to be started, with this number.
-    Awaited { restarts: i64 },
-    /// It ran when it was last seen.
+pub(crate) enum LastStatus {
+    /// The container had not started yet; its restart count.
+    Waiting { restarts: i64 },
+    /// The container was running when it was last observed.
     Lost { restarts: i64 },
-    /// It has exited, and may have waited for its restart.
+    /// The container has exited, and may have waited for its restart.
     Ended { restarts: i64, code: i32 },
 }
 
-impl Past {
+impl LastStatus {
     /// None where the status does not name the container.
-    pub(crate) fn of(pod: &Tree, name: &str) -> Option<Past> {
+    pub(crate) fn of(pod: &Tree, name: &str) -> Option<LastStatus> {
         let status = status(pod, name)?;
         let restarts = status.int("restartCount").unwrap_or(0);
         if status.at("state").has("running") {
-            return Some(Past::Lost { restarts });
+            return Some(LastStatus::Lost { restarts });
         }
         let last = status.at("lastState.terminated");
         // A crashed container has its own exit as `lastState`; one that was only created has that of its predecessor.
@@ -31,26 +31,26 @@ impl Past {
             !status.str("containerID").is_empty() && last.str("containerID") == status.str("containerID");
         let ended = if waits_after_end { last } else { status.at("state.terminated") };
         if ended.is_null() {
-            return Some(Past::Awaited { restarts });
+            return Some(LastStatus::Waiting { restarts });
         }
         let code = ended.int("exitCode").and_then(|code| i32::try_from(code).ok()).unwrap_or(UNSEEN_CODE);
-        Some(Past::Ended { restarts, code })
+        Some(LastStatus::Ended { restarts, code })
     }
 
     /// The exit code to assume; None if it was never started.
     pub(crate) fn code(self) -> Option<i32> {
         match self {
-            Past::Awaited { .. } => None,
-            Past::Lost { .. } => Some(UNSEEN_CODE),
-            Past::Ended { code, .. } => Some(code),
+            LastStatus::Waiting { .. } => None,
+            LastStatus::Lost { .. } => Some(UNSEEN_CODE),
+            LastStatus::Ended { code, .. } => Some(code),
         }
     }
 
     /// The restart count of the next container.
     pub(crate) fn next(self) -> i64 {
         match self {
-            Past::Awaited { restarts } => restarts,
-            Past::Lost { restarts } | Past::Ended { restarts, .. } => restarts.saturating_add(1),
+            LastStatus::Waiting { restarts } => restarts,
+            LastStatus::Lost { restarts } | LastStatus::Ended { restarts, .. } => restarts.saturating_add(1),
         }
     }
 }
@@ -86,14 +86,14 @@ mod tests {
                 None,
                 Some(2),
             ),
-            // Forgotten, and counted already.
+            // Missing in the runtime, and counted already.
             (&format!("{{name: a, restartCount: 3, state: {{waiting: {{}}}}, {crashed}}}"), None, Some(3)),
         ];
         for (status, code, next) in cases {
             for list in LISTS {
                 let pod = yaml::decode(format!("{{status: {{{list}: [{status}]}}}}").as_bytes()).expect("a pod");
-                let past = Past::of(&pod, "a");
-                assert_eq!((past.and_then(Past::code), past.map(Past::next)), (code, next), "{status}");
+                let past = LastStatus::of(&pod, "a");
+                assert_eq!((past.and_then(LastStatus::code), past.map(LastStatus::next)), (code, next), "{status}");
             }
         }
     }

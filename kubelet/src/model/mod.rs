@@ -1,5 +1,5 @@
-//! Plain values that every other part reads: pods and their state in the runtime, resources, fields and names. It knows
-//! nothing of the rest of the crate and does no I/O.
+//! Plain values that every other part reads: pods and their state in the runtime, resources, fields and names. The
+//! module depends on no other part of the crate and does no I/O.
 
 pub(crate) mod cpuset;
 pub(crate) mod env;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use api::Tree;
 
-/// Where a pod came from. The source sets it, and overwrites what the pod's author wrote.
+/// The annotation for the source of a pod. The source sets it and overwrites the value of the pod's author.
 pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
 /// On a mirror pod: the hash of the static pod that it shows.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// On a static pod: its hash.
 pub(crate) const HASH: &str = "kubernetes.io/config.hash";
 
-/// What users and groups can be.
+/// Valid IDs of users and groups.
 pub(crate) const IDS: std::ops::RangeInclusive<i64> = 0..=i32::MAX as i64;
 
 pub(crate) fn uid(pod: &Tree) -> &str {
@@ -81,7 +81,7 @@ pub(crate) fn is_sidecar(container: &Tree) -> bool {
 /// The three lists of containers.
 pub(crate) const LISTS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"];
 
-/// All containers, those that prepare first.
+/// All containers, init containers first.
 pub(crate) fn containers(pod: &Tree) -> impl Iterator<Item = &Tree> {
     LISTS.iter().flat_map(|list| pod.list(list))
 }
@@ -110,7 +110,7 @@ pub(crate) fn named(pod: &Tree) -> String {
     format!("{}_{}({})", name(pod), namespace(pod), uid(pod))
 }
 
-/// A container of a pod, as events name it.
+/// The object reference of a container for events.
 pub(crate) fn subject(pod: &Tree, container: &str) -> Tree {
     let mut subject = pod.clone();
     for list in LISTS {

@@ -17,7 +17,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// As the API has it.
+    /// The name in the API.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Class::Guaranteed => "Guaranteed",
@@ -27,7 +27,7 @@ impl Class {
     }
 }
 
-/// The class that the API wrote, or what follows from the containers of a static pod.
+/// The class that the API wrote, or the class computed from the containers of a static pod.
 pub(crate) fn class(pod: &Tree) -> Class {
     match pod.str("status.qosClass") {
         "Guaranteed" => Class::Guaranteed,

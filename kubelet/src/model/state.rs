@@ -1,4 +1,4 @@
-//! What the runtime has of a pod: its sandboxes and containers, newest first, as plain values.
+//! The state of a pod in the runtime: its sandboxes and containers, newest first, as plain values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub mod keys {
     pub(crate) const ROUND: &str = "tiphys.io/round";
 }
 
-/// Lists the pods of the node and what the runtime has of each.
+/// Lists the pods of the node with their states in the runtime.
 pub(crate) type ListPods = Arc<dyn Fn() -> Vec<(Arc<Tree>, Arc<PodState>)> + Send + Sync>;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -99,13 +99,13 @@ impl PodState {
     /// The newest container of this name in the current sandbox.
     pub(crate) fn active(&self, name: &str) -> Option<&Container> {
         let sandbox = self.sandbox()?;
-        let counts = |container: &&Container| container.sandbox == sandbox.id && !self.is_of_before(container);
+        let counts = |container: &&Container| container.sandbox == sandbox.id && !self.is_before_restart(container);
         self.containers.iter().filter(|container| container.name == name).find(counts)
     }
 
     /// Whether a container is from before the last restart of all containers. A container that was created for the new
-    /// round is not, whatever the clock says.
-    pub(crate) fn is_of_before(&self, container: &Container) -> bool {
+    /// round is not, whatever the clock shows.
+    pub(crate) fn is_before_restart(&self, container: &Container) -> bool {
         let made_for = container.annotation(keys::ROUND).parse().unwrap_or(0);
         container.created_at <= self.round && made_for < self.round
     }
@@ -123,8 +123,8 @@ impl PodState {
         self.running().next().is_none() && !self.sandboxes.iter().any(|sandbox| sandbox.is_ready)
     }
 
-    /// Puts both lists in order. A clock may have been set back between two: numbers count before times, and what was
-    /// started before what never was.
+    /// Sorts both lists. The clock may have been set back between two containers: attempts count before times, and
+    /// started containers come before those that never started.
     pub(crate) fn sorted(mut self) -> PodState {
         self.sandboxes.sort_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
         let order = |one: &Container| (one.restarts, one.stage != Stage::Created, one.created_at, one.id.clone());
@@ -217,7 +217,7 @@ mod tests {
         let cases = [(300, "", true), (500, "", false), (300, "400", false), (300, "200", true)];
         for (created_at, round, before) in cases {
             let seen = made("c", 0, Stage::Running, created_at, round);
-            assert_eq!(state.is_of_before(&seen), before, "made at {created_at} for {round:?}");
+            assert_eq!(state.is_before_restart(&seen), before, "made at {created_at} for {round:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ const LONGEST: usize = 253;
 /// A pattern that cannot be allowed for pods.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PatternError {
-    #[error("sysctl {0:?} must have at most {LONGEST} characters and be a name, or the beginning of names and a *")]
+    #[error("sysctl {0:?} must have at most {LONGEST} characters and be a sysctl name, or a prefix followed by *")]
     Malformed(String),
     #[error("the sysctls {0:?} are not known to be namespaced")]
     NotNamespacedPrefix(String),

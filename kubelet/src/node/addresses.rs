@@ -1,30 +1,46 @@
 //! By which addresses the node is reached.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Access to the host's network; tests have their own.
 pub(crate) trait Host {
     /// Whether an address is one of this machine's.
     fn has(&self, address: IpAddr) -> bool;
-    fn look_up(&self, name: &str) -> Vec<IpAddr>;
-    /// The address of the way out of this machine.
-    fn way_out(&self, is_v6: bool) -> Option<IpAddr>;
+    fn resolve_host(&self, name: &str) -> Vec<IpAddr>;
+    /// The source address of the default route.
+    fn default_route_address(&self, is_v6: bool) -> Option<IpAddr>;
 }
 
-pub(crate) struct System;
+/// A name server that does not respond must not delay the registration of the node.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(crate) struct System {
+    /// The node's addresses so far, which stay while its name cannot be resolved in time.
+    pub(crate) known: Vec<IpAddr>,
+}
 
 impl Host for System {
     fn has(&self, address: IpAddr) -> bool {
         UdpSocket::bind((address, 0)).is_ok()
     }
 
-    fn look_up(&self, name: &str) -> Vec<IpAddr> {
-        (name, 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect()).unwrap_or_default()
+    fn resolve_host(&self, name: &str) -> Vec<IpAddr> {
+        let (sender, receiver) = mpsc::channel();
+        let name = name.to_string();
+        std::thread::spawn(move || {
+            let found = (name.as_str(), 0).to_socket_addrs();
+            // The receiver may have given up.
+            let _ = sender.send(found.map(|found| found.map(|found| found.ip()).collect()).unwrap_or_default());
+        });
+        receiver.recv_timeout(RESOLVE_TIMEOUT).unwrap_or_else(|_| self.known.clone())
     }
 
-    /// Connecting a datagram socket sends nothing. The addresses are reserved for documentation: any that is not
-    /// local will do.
-    fn way_out(&self, is_v6: bool) -> Option<IpAddr> {
+    /// Connecting a datagram socket sends nothing. The addresses are reserved for documentation; any remote address
+    /// would do.
+    fn default_route_address(&self, is_v6: bool) -> Option<IpAddr> {
         let (any, far): (IpAddr, IpAddr) = match is_v6 {
             false => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
             true => (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
@@ -59,11 +75,11 @@ pub(crate) enum UnusableAddress {
 /// unspecified address stands for one of its family.
 pub(crate) fn addresses(
     host: &dyn Host,
-    asked: &[IpAddr],
+    requested: &[IpAddr],
     name: &str,
     hostname: &str,
 ) -> Result<Vec<IpAddr>, AddressError> {
-    if asked.is_empty() {
+    if requested.is_empty() {
         let found = own(host, name, hostname, None);
         return found.map(|address| vec![address]).ok_or_else(|| missing(name));
     }
@@ -71,7 +87,7 @@ pub(crate) fn addresses(
         true => own(host, name, hostname, Some(address.is_ipv6())).ok_or_else(|| missing(name)),
         false => usable(host, *address).map(|()| *address).map_err(AddressError::Unusable),
     };
-    asked.iter().map(one).collect()
+    requested.iter().map(one).collect()
 }
 
 fn missing(name: &str) -> AddressError {
@@ -85,10 +101,10 @@ fn own(host: &dyn Host, name: &str, hostname: &str, is_v6: Option<bool>) -> Opti
     if let Some(address) = hostname.parse().ok().filter(wanted) {
         return Some(address);
     }
-    let known: Vec<IpAddr> = host.look_up(name).into_iter().filter(|address| is_far(*address)).collect();
+    let known: Vec<IpAddr> = host.resolve_host(name).into_iter().filter(|address| is_far(*address)).collect();
     let of = |is_v6: &bool| known.iter().copied().find(|address| address.is_ipv6() == *is_v6 && host.has(*address));
     let named = families.iter().find_map(of);
-    named.or_else(|| families.iter().find_map(|is_v6| host.way_out(*is_v6)).filter(wanted))
+    named.or_else(|| families.iter().find_map(|is_v6| host.default_route_address(*is_v6)).filter(wanted))
 }
 
 /// Whether other machines can reach the address.
@@ -122,7 +138,7 @@ mod tests {
             ["10.0.0.5", "10.0.0.9", "fd00::5", "127.0.0.1"].contains(&address.to_string().as_str())
         }
 
-        fn look_up(&self, name: &str) -> Vec<IpAddr> {
+        fn resolve_host(&self, name: &str) -> Vec<IpAddr> {
             let found: &[&str] = match name {
                 "named" => &["127.0.1.1", "192.168.9.9", "fd00::5", "10.0.0.9"],
                 "six" => &["fd00::5"],
@@ -131,7 +147,7 @@ mod tests {
             found.iter().map(|address| address.parse().expect("an address")).collect()
         }
 
-        fn way_out(&self, is_v6: bool) -> Option<IpAddr> {
+        fn default_route_address(&self, is_v6: bool) -> Option<IpAddr> {
             (!is_v6).then(|| IpAddr::from([10, 0, 0, 5]))
         }
     }
@@ -157,17 +173,17 @@ mod tests {
             ("224.0.0.1", "named", "failed to validate nodeIP: nodeIP can't be a multicast address"),
             ("169.254.0.1", "named", "failed to validate nodeIP: nodeIP can't be a link-local unicast address"),
         ];
-        for (asked, name, want) in cases {
-            let asked: Vec<IpAddr> = asked.split(',').filter_map(|address| address.parse().ok()).collect();
-            let found = addresses(&Fixed, &asked, name, name);
+        for (requested, name, want) in cases {
+            let requested: Vec<IpAddr> = requested.split(',').filter_map(|address| address.parse().ok()).collect();
+            let found = addresses(&Fixed, &requested, name, name);
             let found = found.map(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
-            assert_eq!(found.unwrap_or_else(|why| why.to_string()), want, "{asked:?} {name}");
+            assert_eq!(found.unwrap_or_else(|why| why.to_string()), want, "{requested:?} {name}");
         }
     }
 
     #[test]
     fn this_machine_has_its_own_address() {
-        assert!(System.has(IpAddr::from([127, 0, 0, 1])));
-        assert!(!System.has(IpAddr::from([192, 0, 2, 1])));
+        assert!(System::default().has(IpAddr::from([127, 0, 0, 1])));
+        assert!(!System::default().has(IpAddr::from([192, 0, 2, 1])));
     }
 }

@@ -3,7 +3,7 @@
 use api::time::{Timestamp, format_seconds};
 use api::{Tree, tree};
 
-use super::facts::{Facts, Health, Network};
+use super::status_input::{Health, Network, StatusInput};
 
 /// An event about the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ struct Condition {
     event: &'static str,
 }
 
-/// Pressure by kind: reason, message and event while there is some, and while there is none.
+/// Pressure by kind: reason, message and event with pressure, and without.
 const PRESSURES: [(&str, [&str; 3], [&str; 3]); 3] = [
     (
         "MemoryPressure",
@@ -55,19 +55,19 @@ const NEEDED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 /// The conditions, after existing ones, which keep their positions. `capacity` is the node's.
 pub(crate) fn conditions(
     node: &str,
-    facts: &Facts,
+    input: &StatusInput,
     capacity: &[&str],
     isolates_storage: bool,
     (previous, now): (&[Tree], Timestamp),
 ) -> (Vec<Tree>, Vec<Event>) {
     let (mut conditions, mut events) = (previous.to_vec(), Vec::new());
-    let reports = &facts.reports;
+    let reports = &input.reports;
     let pressures = [reports.memory_pressure, reports.disk_pressure, reports.pid_pressure];
     let missing = NEEDED.iter().copied().filter(|name| !capacity.contains(name));
     let missing = missing.filter(|name| isolates_storage || *name != "ephemeral-storage").collect();
     let mut all: Vec<Condition> =
         PRESSURES.iter().zip(pressures).map(|(texts, holds)| pressure(texts, holds)).collect();
-    all.push(ready(facts, missing));
+    all.push(ready(input, missing));
     for condition in all {
         let is_new = put(&mut conditions, &condition, now);
         // A new node has no event about becoming ready.
@@ -84,21 +84,21 @@ fn pressure((kind, some, none): &(&'static str, [&'static str; 3], [&'static str
 }
 
 /// All reasons at once why pods cannot be run here.
-fn ready(facts: &Facts, missing: Vec<&str>) -> Condition {
+fn ready(input: &StatusInput, missing: Vec<&str>) -> Condition {
     let mut problems: Vec<String> = Vec::new();
-    match &facts.runtime.health {
+    match &input.runtime.health {
         Health::Unknown => problems.push("container runtime status check may not have completed yet".to_string()),
         Health::Down => problems.push("container runtime is down".to_string()),
         Health::NotReady(why) => problems.push(format!("container runtime not ready: {why}")),
         Health::Ready => {}
     }
-    problems.extend(facts.reports.runtime_silence.clone());
-    match &facts.runtime.network {
+    problems.extend(input.reports.runtime_silence.clone());
+    match &input.runtime.network {
         Network::Unknown => problems.push("network state unknown".to_string()),
         Network::NotReady(why) => problems.push(format!("container runtime network not ready: {why}")),
         Network::Ready => {}
     }
-    if facts.reports.shutting_down {
+    if input.reports.shutting_down {
         problems.push(GOES_DOWN.to_string());
     }
     if !missing.is_empty() {
@@ -115,7 +115,7 @@ fn ready(facts: &Facts, missing: Vec<&str>) -> Condition {
 }
 
 /// Whether the node reports that it shuts down.
-pub(crate) fn goes_down(node: &Tree) -> bool {
+pub(crate) fn is_shutting_down(node: &Tree) -> bool {
     let mut ready = node.list("status.conditions").iter().filter(|condition| condition.str("type") == "Ready");
     ready.any(|condition| condition.str("status") == "False" && condition.str("message").contains(GOES_DOWN))
 }

@@ -18,7 +18,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(7);
 
 /// Renews the lease when a quarter of its time has passed.
-pub(crate) struct Keeper {
+pub(crate) struct LeaseController {
     pub(crate) config: Arc<Config>,
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
@@ -46,7 +46,7 @@ pub(crate) fn lease(config: &Config, node_uid: Option<&str>, held: Option<&Tree>
     lease
 }
 
-impl Keeper {
+impl LeaseController {
     /// Runs until it is dropped. `node_uid` returns the UID of the Node object once it exists.
     pub(crate) async fn run(&self, node_uid: impl Fn() -> Option<String>) {
         let period = self.config.node_lease_duration.mul_f64(0.25);
@@ -54,7 +54,7 @@ impl Keeper {
         loop {
             let uid = node_uid();
             held = self.renewed(held, uid.as_deref()).await;
-            // All kubelets of a cluster that starts at once would otherwise renew at once for good.
+            // Otherwise, all kubelets of a cluster that start together would always renew together.
             tokio::time::sleep(self.random.jitter(period, 0.04)).await;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::facts::Machine;
+use super::status_input::Machine;
 
 /// A directory that the files are below: `/`, or a test's.
 pub(crate) fn read(root: &Path, pods: &Path) -> Machine {

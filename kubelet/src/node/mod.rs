@@ -1,15 +1,15 @@
 //! The Node object: registered when the kubelet starts, kept alive by a lease, and its status written when it changes.
-//! [`status`], [`conditions`], [`register`] and [`resources`] decide; this executes.
+//! [`status`], [`conditions`], [`register`] and [`resources`] decide; this module executes.
 
 mod addresses;
 mod conditions;
-pub(crate) mod facts;
 mod lease;
 pub mod machine;
 pub mod register;
 pub(crate) mod resources;
 mod runtime;
 pub(crate) mod status;
+pub(crate) mod status_input;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -28,8 +28,8 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use conditions::Event;
-use facts::{Facts, Health, Image, Machine, Reports, Runtime};
-use runtime::Asked;
+use runtime::RuntimeClient;
+use status_input::{Health, Image, Machine, Reports, Runtime, StatusInput};
 
 pub use status::VERSION;
 pub(crate) use view::NodeView;
@@ -45,7 +45,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(7);
 const ADDRESS_SECONDS: i64 = 60;
 const TRIES: u32 = 5;
 
-/// What a node is created with.
+/// The dependencies of a node.
 pub struct Environment {
     /// The configuration.
     pub config: Arc<Config>,
@@ -70,15 +70,15 @@ pub struct Node {
     clock: Arc<dyn Clock>,
     recorder: Recorder,
     random: Arc<Random>,
-    asked: Asked,
+    runtime_client: RuntimeClient,
     reports: watch::Sender<Reports>,
-    /// The newest version that was seen or written.
+    /// The newest version that was received or written.
     object: watch::Sender<Option<Arc<Tree>>>,
     ready: watch::Sender<bool>,
     progress: Mutex<Progress>,
 }
 
-/// What one status update passes to the next.
+/// State kept between two status updates.
 #[derive(Default)]
 struct Progress {
     runtime: Runtime,
@@ -96,7 +96,7 @@ impl Node {
     /// Creates the node; [`Node::run`] registers it.
     pub fn new(environment: Environment) -> Arc<Node> {
         let Environment { config, client, runtime, images, clock, recorder, random } = environment;
-        let asked = Asked { runtime, images, timeout: config.runtime_request_timeout };
+        let runtime_client = RuntimeClient { runtime, images, timeout: config.runtime_request_timeout };
         let config = match config.hostname.is_empty() {
             true => Arc::new(Config { hostname: config.node_name.clone(), ..(*config).clone() }),
             false => config,
@@ -107,7 +107,7 @@ impl Node {
             clock,
             recorder,
             random,
-            asked,
+            runtime_client,
             reports: watch::Sender::default(),
             object: watch::Sender::default(),
             ready: watch::Sender::default(),
@@ -133,7 +133,7 @@ impl Node {
 
     /// Waits until the API has the condition of the shutdown.
     pub(crate) async fn is_told(&self) {
-        let goes_down = |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| conditions::goes_down(node));
+        let goes_down = |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| conditions::is_shutting_down(node));
         let _ = self.object.subscribe().wait_for(goes_down).await;
     }
 
@@ -141,7 +141,7 @@ impl Node {
     pub async fn run(self: Arc<Node>) {
         self.recorder.normal(&self.reference(), "Starting", "Starting kubelet.");
         let informers = self.follow();
-        let keeper = lease::Keeper {
+        let keeper = lease::LeaseController {
             config: self.config.clone(),
             client: self.client.clone(),
             clock: self.clock.clone(),
@@ -183,7 +183,7 @@ impl Node {
         informers
     }
 
-    /// Takes an object for the newest, unless a newer one is known.
+    /// Stores an object as the newest one, unless a newer one is stored already.
     fn see(&self, new: Tree) {
         self.object.send_if_modified(|known| {
             let is_newer = known.as_ref().is_none_or(|known| is_newer(known, &new));
@@ -206,7 +206,7 @@ impl Node {
     async fn report_for_good(&self) {
         match self.config.register_node {
             true => self.register().await,
-            false => self.see(self.wanted().await.0),
+            false => self.see(self.desired_node().await.0),
         }
         let (mut reports, mut object) = (self.reports.subscribe(), self.object.subscribe());
         let mut was_ready = false;
@@ -233,7 +233,7 @@ impl Node {
     async fn register(&self) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
-            let (wanted, events) = self.wanted().await;
+            let (wanted, events) = self.desired_node().await;
             self.see(wanted.clone());
             match self.try_register(&wanted).await {
                 Ok(is_new) => {
@@ -251,13 +251,13 @@ impl Node {
     }
 
     /// The node as it would be registered now, and its events.
-    async fn wanted(&self) -> (Tree, Vec<Event>) {
-        self.made(&self.look().await)
+    async fn desired_node(&self) -> (Tree, Vec<Event>) {
+        self.build_node(&self.look().await)
     }
 
-    fn made(&self, facts: &Facts) -> (Tree, Vec<Event>) {
-        let mut made = register::object(&self.config, facts);
-        let reported = status::status(&self.config, facts, &made, self.clock.now());
+    fn build_node(&self, input: &StatusInput) -> (Tree, Vec<Event>) {
+        let mut made = register::object(&self.config, input);
+        let reported = status::status(&self.config, input, &made, self.clock.now());
         made.set("status", reported.status);
         (made, reported.events)
     }
@@ -284,9 +284,9 @@ impl Node {
 /// Reporting.
 impl Node {
     async fn report(&self) {
-        let facts = self.look().await;
+        let input = self.look().await;
         for attempt in 1..=TRIES {
-            match self.try_report(&facts).await {
+            match self.try_report(&input).await {
                 Ok(()) => return,
                 Err(error) if attempt == TRIES => tracing::warn!(%error, "failed to update node status"),
                 Err(error) => tracing::debug!(%error, "failed to update node status, retrying"),
@@ -294,12 +294,12 @@ impl Node {
         }
     }
 
-    async fn try_report(&self, facts: &Facts) -> Result<()> {
+    async fn try_report(&self, input: &StatusInput) -> Result<()> {
         let name = self.config.node_name.as_str();
         let seen = match self.registered() {
             Some(seen) => seen,
             None => {
-                self.see(self.made(facts).0);
+                self.see(self.build_node(input).0);
                 self.see(self.client.get(NODES, "", name).await?);
                 self.registered().unwrap_or_default()
             }
@@ -307,7 +307,7 @@ impl Node {
         self.take_cidr(&seen).await;
         self.note_schedulable(&seen);
         let now = self.clock.now();
-        let reported = status::status(&self.config, facts, &seen, now);
+        let reported = status::status(&self.config, input, &seen, now);
         if !self.is_due(now.seconds) && !status::has_changed(seen.at("status"), &reported.status) {
             return Ok(());
         }
@@ -341,7 +341,7 @@ impl Node {
         }
         let network = NetworkConfig { pod_cidr: range.clone() };
         let runtime_config = Some(RuntimeConfig { network_config: Some(network) });
-        match self.asked.take(UpdateRuntimeConfigRequest { runtime_config }).await {
+        match self.runtime_client.take(UpdateRuntimeConfigRequest { runtime_config }).await {
             Some(()) => self.progress().pod_cidr = range,
             None => tracing::warn!(range, "failed to pass the pod CIDR to the runtime"),
         }
@@ -359,19 +359,19 @@ impl Node {
 
 /// Looking.
 impl Node {
-    async fn look(&self) -> Facts {
+    async fn look(&self) -> StatusInput {
         let now = self.clock.now().seconds;
         let machine = self.machine();
         let (machine, addresses) = tokio::join!(machine, self.addresses(now));
         let runtime = self.runtime(now).await;
-        if let Some(images) = self.asked.images().await {
+        if let Some(images) = self.runtime_client.images().await {
             self.progress().images = images;
         }
         let images = self.progress().images.clone();
         let reports = self.reports.borrow().clone();
-        let is_ready = runtime.health == Health::Ready && runtime.network == facts::Network::Ready;
+        let is_ready = runtime.health == Health::Ready && runtime.network == status_input::Network::Ready;
         self.ready.send_if_modified(|ready| std::mem::replace(ready, is_ready) != is_ready);
-        Facts { machine, addresses, runtime, images, reports }
+        StatusInput { machine, addresses, runtime, images, reports }
     }
 
     async fn machine(&self) -> Machine {
@@ -388,8 +388,9 @@ impl Node {
             return Some(known.clone());
         }
         let config = self.config.clone();
+        let known = self.progress().addresses.as_ref().map(|(_, known)| known.clone()).unwrap_or_default();
         let found = tokio::task::spawn_blocking(move || {
-            addresses::addresses(&addresses::System, &config.node_ips, &config.node_name, &config.hostname)
+            addresses::addresses(&addresses::System { known }, &config.node_ips, &config.node_name, &config.hostname)
         });
         let why = match found.await {
             Ok(Ok(found)) => {
@@ -405,7 +406,7 @@ impl Node {
     }
 
     async fn runtime(&self, now: i64) -> Runtime {
-        let answer = self.asked.status().await;
+        let answer = self.runtime_client.status().await;
         let has_answered = answer.is_some();
         let (before, answered) = {
             let progress = self.progress();
@@ -413,7 +414,7 @@ impl Node {
         };
         let mut runtime = runtime::runtime(&before, answer, answered.map(|last| now - last));
         if has_answered && (runtime.version.is_empty() || before.health != Health::Ready) {
-            runtime.version = self.asked.version().await.unwrap_or_default();
+            runtime.version = self.runtime_client.version().await.unwrap_or_default();
         }
         let mut progress = self.progress();
         progress.answered = if has_answered { Some(now) } else { answered };
@@ -430,7 +431,7 @@ fn is_newer(known: &Tree, new: &Tree) -> bool {
     }
 }
 
-/// A node, as events name it.
+/// The object reference of a node for events.
 pub(crate) fn reference(name: &str) -> Tree {
     tree! { "kind" => "Node", "metadata" => tree! { "name" => name, "uid" => name } }
 }

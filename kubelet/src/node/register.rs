@@ -1,8 +1,8 @@
-//! The Node object at registration, and what has to be changed in an existing one.
+//! The Node object at registration, and the changes of an existing one.
 
 use api::{Map, Tree, tree};
 
-use super::facts::Facts;
+use super::status_input::StatusInput;
 use crate::config::{Config, Taint};
 
 const ATTACHED_BY_CONTROLLER: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
@@ -25,8 +25,8 @@ pub const FOLLOWED: [&str; 11] = [
 ];
 
 /// The object, without a status.
-pub(crate) fn object(config: &Config, facts: &Facts) -> Tree {
-    let mut metadata = tree! { "name" => config.node_name.as_str(), "labels" => labels(config, facts) };
+pub(crate) fn object(config: &Config, input: &StatusInput) -> Tree {
+    let mut metadata = tree! { "name" => config.node_name.as_str(), "labels" => labels(config, input) };
     let annotations = annotations(config);
     if !annotations.is_empty() {
         metadata.set("annotations", annotations);
@@ -46,8 +46,8 @@ pub(crate) fn object(config: &Config, facts: &Facts) -> Tree {
 }
 
 /// Configured labels override detected ones.
-fn labels(config: &Config, facts: &Facts) -> Map {
-    let architecture = facts.machine.architecture.as_str();
+fn labels(config: &Config, input: &StatusInput) -> Map {
+    let architecture = input.machine.architecture.as_str();
     let own = [
         ("beta.kubernetes.io/arch", architecture),
         ("beta.kubernetes.io/os", "linux"),
@@ -55,9 +55,9 @@ fn labels(config: &Config, facts: &Facts) -> Map {
         ("kubernetes.io/hostname", &config.hostname),
         ("kubernetes.io/os", "linux"),
     ];
-    let asked = config.node_labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let configured = config.node_labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let mut labels = Map::new();
-    own.into_iter().chain(asked).for_each(|(key, value)| drop(labels.insert(key, value)));
+    own.into_iter().chain(configured).for_each(|(key, value)| drop(labels.insert(key, value)));
     labels
 }
 
@@ -97,7 +97,7 @@ fn taint(taint: &Taint) -> Tree {
     tree
 }
 
-/// A patch of the metadata of a node that is there already; None where all is as it should be.
+/// A patch for the metadata of an existing node; None if nothing differs.
 pub(crate) fn reconcile(wanted: &Tree, found: &Tree) -> Option<Tree> {
     let (mut labels, mut annotations) = (Map::new(), Map::new());
     let (want, have) = (wanted.map("metadata.labels"), found.map("metadata.labels"));

@@ -1,9 +1,9 @@
-//! How much there is of everything, and how much of it pods may have.
+//! The capacity and the allocatable resources of the node.
 
 use api::quantity::{Format, Quantity};
 use api::{Map, Tree};
 
-use super::facts::{Devices, Machine};
+use super::status_input::{Devices, Machine};
 use crate::config::{Config, Resources};
 use crate::model::resources::{is_extended, is_huge_pages};
 
@@ -59,11 +59,11 @@ pub(crate) fn allocatable(config: &Config, capacity: &Resources, devices: &Devic
 
 /// Capacity without reserved resources: the limit of all pods together.
 pub(crate) fn unreserved(config: &Config, capacity: &Resources) -> Resources {
-    let left = capacity.iter().map(|(name, whole)| (name.clone(), less(whole, &kept_back(config, name, whole))));
+    let left = capacity.iter().map(|(name, whole)| (name.clone(), less(whole, &reserved_amount(config, name, whole))));
     left.collect()
 }
 
-fn kept_back(config: &Config, name: &str, whole: &Quantity) -> Quantity {
+fn reserved_amount(config: &Config, name: &str, whole: &Quantity) -> Quantity {
     let reservation = &config.allocatable;
     let mut sum = Quantity::new(0, whole.format());
     match (name, &reservation.reserved_cpus) {
@@ -78,7 +78,7 @@ fn kept_back(config: &Config, name: &str, whole: &Quantity) -> Quantity {
 }
 
 fn reserved(config: &Config, name: &str, whole: &Quantity) -> Quantity {
-    let mut sum = kept_back(config, name, whole);
+    let mut sum = reserved_amount(config, name, whole);
     let signal = match name {
         "memory" => "memory.available",
         "ephemeral-storage" => "nodefs.available",

@@ -8,19 +8,19 @@ use cri::{
     VersionRequest,
 };
 
-use super::facts::{Handler, Health, Image, Network, Runtime};
+use super::status_input::{Handler, Health, Image, Network, Runtime};
 
 /// How long the runtime may be silent before it counts as down.
 pub(crate) const SILENCE_SECONDS: i64 = 30;
 
-pub(crate) struct Asked {
+pub(crate) struct RuntimeClient {
     pub(crate) runtime: Arc<dyn DynRuntimeService>,
     pub(crate) images: Arc<dyn DynImageService>,
     pub(crate) timeout: Duration,
 }
 
-impl Asked {
-    /// None if it does not respond.
+impl RuntimeClient {
+    /// None if the runtime does not respond.
     pub(crate) async fn version(&self) -> Option<String> {
         let answer = self.in_time(self.runtime.version(VersionRequest { version: String::new() })).await?;
         Some(format!("{}://{}", answer.runtime_name, answer.runtime_version))
@@ -35,7 +35,7 @@ impl Asked {
         Some(images(answer.images))
     }
 
-    /// Whether it takes a configuration.
+    /// Sends a configuration to the runtime; None if the runtime does not accept it in time.
     pub(crate) async fn take(&self, config: UpdateRuntimeConfigRequest) -> Option<()> {
         self.in_time(self.runtime.update_runtime_config(config)).await.map(drop)
     }
@@ -52,7 +52,7 @@ impl Asked {
     }
 }
 
-/// The largest first; equal ones by name, so that nothing changes where nothing has.
+/// The largest image first; equal ones by name, which keeps the order stable.
 fn images(found: Vec<cri::Image>) -> Vec<Image> {
     let image = |image: cri::Image| {
         let names = image.repo_digests.into_iter().chain(image.repo_tags).collect();
@@ -63,7 +63,7 @@ fn images(found: Vec<cri::Image>) -> Vec<Image> {
     images
 }
 
-/// The status of a response, or what its absence means after so many seconds.
+/// The state after a response, or after so many seconds without one.
 pub(crate) fn runtime(before: &Runtime, answer: Option<StatusResponse>, silent_seconds: Option<i64>) -> Runtime {
     let Some(answer) = answer else {
         let health = match silent_seconds {

@@ -4,8 +4,8 @@ use api::time::Timestamp;
 use api::{Map, Tree, tree};
 
 use super::conditions::{Event, conditions};
-use super::facts::{Facts, Handler, Image};
 use super::resources;
+use super::status_input::{Handler, Image, StatusInput};
 use crate::config::Config;
 
 /// The version in `kubectl version` and in the Node object.
@@ -16,13 +16,13 @@ const MOST_NAMES: usize = 5;
 
 /// A status, and its events.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Reported {
+pub(crate) struct StatusUpdate {
     pub(crate) status: Tree,
     pub(crate) events: Vec<Event>,
 }
 
-/// The status of an existing or new node. What other components have written is kept.
-pub(crate) fn status(config: &Config, facts: &Facts, seen: &Tree, now: Timestamp) -> Reported {
+/// The status of an existing or new node. Fields of other components are kept.
+pub(crate) fn status(config: &Config, input: &StatusInput, seen: &Tree, now: Timestamp) -> StatusUpdate {
     let old = seen.at("status");
     let mut status = if old.as_map().is_some() {
         old.clone()
@@ -30,10 +30,10 @@ pub(crate) fn status(config: &Config, facts: &Facts, seen: &Tree, now: Timestamp
         tree! {}
     };
     let mut events = Vec::new();
-    if let Some(addresses) = addresses(config, facts, old.list("addresses")) {
+    if let Some(addresses) = addresses(config, input, old.list("addresses")) {
         status.set("addresses", addresses);
     }
-    let (machine, devices) = (&facts.machine, &facts.reports.devices);
+    let (machine, devices) = (&input.machine, &input.reports.devices);
     let capacity = resources::capacity(config, machine, devices, old.map("capacity"));
     let allocatable = resources::allocatable(config, &capacity, devices);
     status.set("capacity", resources::shown(&capacity));
@@ -43,25 +43,25 @@ pub(crate) fn status(config: &Config, facts: &Facts, seen: &Tree, now: Timestamp
         let message = format!("Node {} has been rebooted, boot id: {}", config.node_name, machine.boot_id);
         events.push(Event { is_warning: true, reason: "Rebooted", message });
     }
-    status.set("nodeInfo", info(facts));
+    status.set("nodeInfo", info(input));
     status.set("daemonEndpoints", endpoints(config));
-    put(&mut status, "images", images(config, &facts.images));
-    put(&mut status, "runtimeHandlers", facts.runtime.handlers.iter().map(handler).collect());
-    put(&mut status, "declaredFeatures", facts.reports.declared_features.iter().map(Tree::from).collect());
-    match facts.runtime.supplemental_groups_policy {
+    put(&mut status, "images", images(config, &input.images));
+    put(&mut status, "runtimeHandlers", input.runtime.handlers.iter().map(handler).collect());
+    put(&mut status, "declaredFeatures", input.reports.declared_features.iter().map(Tree::from).collect());
+    match input.runtime.supplemental_groups_policy {
         Some(has) => status.set("features", tree! { "supplementalGroupsPolicy" => has }),
         None => drop(status.remove("features")),
     }
-    if let Some(volumes) = &facts.reports.volumes_in_use {
+    if let Some(volumes) = &input.reports.volumes_in_use {
         put(&mut status, "volumesInUse", volumes.iter().map(Tree::from).collect());
     }
     let names: Vec<&str> = capacity.keys().map(String::as_str).collect();
     let isolates = config.local_storage_capacity_isolation;
     let before = (old.list("conditions"), now);
-    let (conditions, turned) = conditions(&config.node_name, facts, &names, isolates, before);
+    let (conditions, turned) = conditions(&config.node_name, input, &names, isolates, before);
     status.set("conditions", conditions);
     events.extend(turned);
-    Reported { status, events }
+    StatusUpdate { status, events }
 }
 
 /// An empty list is none.
@@ -73,20 +73,20 @@ fn put(status: &mut Tree, field: &str, items: Vec<Tree>) {
     }
 }
 
-/// None where they stay: nothing is known now, or a provider's controller writes them.
-fn addresses(config: &Config, facts: &Facts, old: &[Tree]) -> Option<Tree> {
+/// None if the addresses are not changed: they are unknown now, or a cloud provider's controller writes them.
+fn addresses(config: &Config, input: &StatusInput, old: &[Tree]) -> Option<Tree> {
     if config.external_cloud_provider && (!old.is_empty() || config.node_ips.is_empty()) {
         return None;
     }
-    let known = facts.addresses.as_ref()?;
+    let known = input.addresses.as_ref()?;
     let internal = known.iter().map(|address| tree! { "type" => "InternalIP", "address" => address.to_string() });
     let hostname = tree! { "type" => "Hostname", "address" => config.hostname.as_str() };
     Some(Tree::List(internal.chain([hostname]).collect()))
 }
 
-fn info(facts: &Facts) -> Tree {
-    let machine = &facts.machine;
-    let runtime = if facts.runtime.version.is_empty() { "://Unknown" } else { &facts.runtime.version };
+fn info(input: &StatusInput) -> Tree {
+    let machine = &input.machine;
+    let runtime = if input.runtime.version.is_empty() { "://Unknown" } else { &input.runtime.version };
     let mut info = tree! {
         "machineID" => machine.machine_id.as_str(), "systemUUID" => machine.system_uuid.as_str(),
         "bootID" => machine.boot_id.as_str(), "kernelVersion" => machine.kernel_version.as_str(),
@@ -142,7 +142,7 @@ pub(crate) fn patch(old: &Tree, new: &Tree) -> Tree {
     for (field, value) in new.iter().filter(|(field, value)| old.get(field) != Some(value)) {
         let value = match field {
             "capacity" | "allocatable" => entries(old.get(field), value),
-            "conditions" => turned(old.get(field), value),
+            "conditions" => changed_conditions(old.get(field), value),
             "addresses" => {
                 let items = value.as_list().unwrap_or(&[]).iter().cloned();
                 Tree::List([tree! { "$patch" => "replace" }].into_iter().chain(items).collect())
@@ -158,7 +158,7 @@ pub(crate) fn patch(old: &Tree, new: &Tree) -> Tree {
 }
 
 /// The conditions that differ: other components may have changed theirs since.
-fn turned(old: Option<&Tree>, new: &Tree) -> Tree {
+fn changed_conditions(old: Option<&Tree>, new: &Tree) -> Tree {
     let old = old.and_then(Tree::as_list).unwrap_or(&[]);
     Tree::List(new.as_list().unwrap_or(&[]).iter().filter(|condition| !old.contains(condition)).cloned().collect())
 }

@@ -1,11 +1,11 @@
-//! The status of a node as users see it, from facts that were written down.
+//! The status of a node as users see it, from recorded facts.
 
 use std::net::IpAddr;
 
 use api::time::Timestamp;
 use api::{Tree, tree};
 
-use super::facts::{Facts, Handler, Health, Image, Machine, Network, Reports, Runtime};
+use super::status_input::{Handler, Health, Image, Machine, Network, Reports, Runtime, StatusInput};
 use super::{is_newer, lease, register, runtime, status};
 use crate::config::{Config, Taint};
 
@@ -16,8 +16,8 @@ fn config() -> Config {
     Config { node_name: "n1".to_string(), hostname: "host-1".to_string(), ..Config::default() }
 }
 
-fn facts() -> Facts {
-    Facts {
+fn input() -> StatusInput {
+    StatusInput {
         machine: Machine {
             machine_id: "m".to_string(),
             system_uuid: "s".to_string(),
@@ -48,9 +48,9 @@ fn json(tree: &Tree) -> String {
     String::from_utf8(api::json::encode_pretty(tree, None)).expect("text")
 }
 
-fn node(config: &Config, facts: &Facts) -> (Tree, Vec<String>) {
-    let mut node = register::object(config, facts);
-    let reported = status::status(config, facts, &node, NOW);
+fn node(config: &Config, input: &StatusInput) -> (Tree, Vec<String>) {
+    let mut node = register::object(config, input);
+    let reported = status::status(config, input, &node, NOW);
     node.set("status", reported.status);
     (node, reported.events.into_iter().map(|event| event.message).collect())
 }
@@ -61,7 +61,7 @@ fn registers_the_node_like_upstream() {
     config.node_labels = vec![("disk".to_string(), "fast".to_string())];
     config.register_with_taints =
         vec![Taint { key: "a".to_string(), value: String::new(), effect: "NoSchedule".to_string() }];
-    let (node, events) = node(&config, &facts());
+    let (node, events) = node(&config, &input());
     let golden = include_str!("testdata/node.json");
     assert_eq!(json(&node).trim(), golden.trim());
     let want = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
@@ -79,55 +79,55 @@ fn reports_why_the_node_is_not_ready() {
     let down = "container runtime is down";
     let early = "container runtime status check may not have completed yet";
     let network = "NetworkReady=false reason:NetworkPluginNotReady message:no network";
-    type Change = fn(&mut Facts);
+    type Change = fn(&mut StatusInput);
     let cases: [(Change, String); 7] = [
-        (|facts| facts.runtime.health = Health::Down, down.to_string()),
-        (|facts| facts.runtime = Runtime::default(), format!("[{early}, network state unknown]")),
+        (|input| input.runtime.health = Health::Down, down.to_string()),
+        (|input| input.runtime = Runtime::default(), format!("[{early}, network state unknown]")),
         (
-            |facts| {
+            |input| {
                 let why = "NetworkReady=false reason:NetworkPluginNotReady message:no network";
-                facts.runtime.network = Network::NotReady(why.to_string());
+                input.runtime.network = Network::NotReady(why.to_string());
             },
             format!("container runtime network not ready: {network}"),
         ),
         (
-            |facts| facts.runtime.health = Health::NotReady("RuntimeReady=false reason:X message:y".to_string()),
+            |input| input.runtime.health = Health::NotReady("RuntimeReady=false reason:X message:y".to_string()),
             "container runtime not ready: RuntimeReady=false reason:X message:y".to_string(),
         ),
         (
-            |facts| facts.machine.storage_bytes = None,
+            |input| input.machine.storage_bytes = None,
             "missing node capacity for resources: ephemeral-storage".to_string(),
         ),
-        (|facts| facts.reports.shutting_down = true, "node is shutting down".to_string()),
+        (|input| input.reports.shutting_down = true, "node is shutting down".to_string()),
         (
-            |facts| {
-                facts.reports.runtime_silence =
+            |input| {
+                input.reports.runtime_silence =
                     Some("PLEG is not healthy: pleg was last seen active 3m0s ago".to_string())
             },
             "PLEG is not healthy: pleg was last seen active 3m0s ago".to_string(),
         ),
     ];
     for (change, want) in cases {
-        let mut facts = facts();
-        change(&mut facts);
-        let status = status::status(&config(), &facts, &tree! {}, NOW).status;
+        let mut input = input();
+        change(&mut input);
+        let status = status::status(&config(), &input, &tree! {}, NOW).status;
         assert_eq!(ready(&status), ("KubeletNotReady".to_string(), want));
     }
 }
 
 #[test]
 fn writes_only_changes() {
-    let (config, mut facts) = (config(), facts());
-    let (seen, _) = node(&config, &facts);
-    let again = status::status(&config, &facts, &seen, LATER);
+    let (config, mut input) = (config(), input());
+    let (seen, _) = node(&config, &input);
+    let again = status::status(&config, &input, &seen, LATER);
     assert!(!status::has_changed(seen.at("status"), &again.status), "only heartbeats");
     assert!(again.events.is_empty());
-    facts.reports.memory_pressure = true;
-    facts.machine.huge_pages = Vec::new();
-    facts.addresses = Some(vec![IpAddr::from([10, 0, 0, 6])]);
-    facts.images.clear();
-    facts.machine.boot_id = "c".to_string();
-    let next = status::status(&config, &facts, &seen, LATER);
+    input.reports.memory_pressure = true;
+    input.machine.huge_pages = Vec::new();
+    input.addresses = Some(vec![IpAddr::from([10, 0, 0, 6])]);
+    input.images.clear();
+    input.machine.boot_id = "c".to_string();
+    let next = status::status(&config, &input, &seen, LATER);
     assert!(status::has_changed(seen.at("status"), &next.status));
     let events: Vec<&str> = next.events.iter().map(|event| event.reason).collect();
     assert_eq!(events, ["Rebooted", "NodeHasInsufficientMemory"]);
@@ -144,14 +144,14 @@ fn writes_only_changes() {
 }
 
 #[test]
-fn keeps_what_other_components_write() {
-    let (config, facts) = (config(), facts());
-    let (mut seen, _) = node(&config, &facts);
+fn keeps_fields_of_other_components() {
+    let (config, input) = (config(), input());
+    let (mut seen, _) = node(&config, &input);
     let status = seen.child("status");
     status.child("capacity").set("example.com/dongle", "4");
     status.set("volumesAttached", api::list![tree! { "name" => "v" }]);
     status.list_entry("conditions").insert(0, tree! { "type" => "NetworkUnavailable", "status" => "False" });
-    let next = status::status(&config, &facts, &seen, LATER).status;
+    let next = status::status(&config, &input, &seen, LATER).status;
     assert_eq!(next.map("capacity").str("example.com/dongle"), "4");
     assert_eq!(next.map("allocatable").str("example.com/dongle"), "4");
     assert_eq!(next.list("conditions")[0].str("type"), "NetworkUnavailable");
@@ -164,10 +164,10 @@ fn keeps_what_other_components_write() {
 
 #[test]
 fn newer_objects_win() {
-    let (config, mut facts) = (config(), facts());
-    let (second, _) = node(&config, &facts);
-    facts.addresses = None;
-    let (first, _) = node(&config, &facts);
+    let (config, mut input) = (config(), input());
+    let (second, _) = node(&config, &input);
+    input.addresses = None;
+    let (first, _) = node(&config, &input);
     assert!(is_newer(&first, &second) && !is_newer(&second, &second));
     let at = |revision: &str| tree! { "metadata" => tree! { "resourceVersion" => revision } };
     assert!(is_newer(&second, &at("1")) && is_newer(&at("1"), &at("2")));
@@ -176,36 +176,36 @@ fn newer_objects_win() {
 
 #[test]
 fn unreachable_node_becomes_ready_again() {
-    let (config, facts) = (config(), facts());
-    let (mut seen, _) = node(&config, &facts);
+    let (config, input) = (config(), input());
+    let (mut seen, _) = node(&config, &input);
     for condition in seen.list_mut("status.conditions") {
         condition.set("status", "Unknown");
     }
-    let next = status::status(&config, &facts, &seen, LATER);
+    let next = status::status(&config, &input, &seen, LATER);
     assert_eq!(next.events.last().map(|event| event.reason), Some("NodeReady"));
     assert_eq!(next.events.len(), 4);
 }
 
 #[test]
 fn cloud_provider_writes_the_addresses() {
-    let (mut config, facts) = (config(), facts());
+    let (mut config, input) = (config(), input());
     config.external_cloud_provider = true;
-    let (made, _) = node(&config, &facts);
+    let (made, _) = node(&config, &input);
     assert!(made.list("status.addresses").is_empty());
     assert_eq!(made.list("spec.taints")[0].str("key"), "node.cloudprovider.kubernetes.io/uninitialized");
     config.node_ips = vec![IpAddr::from([10, 0, 0, 5])];
-    let (mut made, _) = node(&config, &facts);
+    let (mut made, _) = node(&config, &input);
     assert_eq!(made.list("status.addresses").len(), 2, "until the provider says more");
     assert_eq!(made.map("metadata.annotations").str("alpha.kubernetes.io/provided-node-ip"), "10.0.0.5");
     made.child("status").set("addresses", api::list![tree! { "type" => "ExternalIP", "address" => "1.2.3.4" }]);
-    assert_eq!(status::status(&config, &facts, &made, LATER).status.list("addresses").len(), 1);
+    assert_eq!(status::status(&config, &input, &made, LATER).status.list("addresses").len(), 1);
 }
 
 #[test]
 fn existing_node_keeps_the_administrators_labels() {
-    let (mut config, facts) = (config(), facts());
+    let (mut config, input) = (config(), input());
     config.node_labels = vec![("disk".to_string(), "slow".to_string())];
-    let wanted = register::object(&config, &facts);
+    let wanted = register::object(&config, &input);
     assert_eq!(register::reconcile(&wanted, &wanted), None);
     let labels = tree! { "kubernetes.io/hostname" => "old", "disk" => "fast", "kubernetes.io/os" => "linux",
     "kubernetes.io/arch" => "amd64", "beta.kubernetes.io/os" => "linux", "beta.kubernetes.io/arch" => "amd64" };
@@ -231,7 +231,7 @@ fn lease_belongs_to_the_node_and_is_renewed() {
 
 #[test]
 fn silent_runtime_is_down_after_a_while() {
-    let ready = facts().runtime;
+    let ready = input().runtime;
     let health = |before: &Runtime, silent: Option<i64>| runtime::runtime(before, None, silent).health;
     assert_eq!(health(&Runtime::default(), None), Health::Unknown);
     assert_eq!(health(&ready, Some(10)), Health::Ready, "it may be busy");

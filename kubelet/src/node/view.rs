@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Tree;
 use tokio::sync::watch;
 
-use super::facts::Reports;
+use super::status_input::Reports;
 
 /// A cheap copy follows the same node.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ impl NodeView {
         self.reports.borrow()
     }
 
-    /// The node, as events name it.
+    /// The object reference of the node for events.
     pub(crate) fn reference(&self) -> Tree {
         super::reference(&self.name)
     }
@@ -55,7 +55,7 @@ impl NodeView {
         inner.filter_map(|address| address.str("address").parse().ok()).collect()
     }
 
-    /// The first of them; "" while none is known.
+    /// The first address; "" while none is known.
     pub(crate) fn host_ip(&self) -> String {
         self.host_ips().first().map(ToString::to_string).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What the workers of all pods share.
+//! State that the workers of all pods share.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::cri_config::memory;
 use super::cri_config::resources::Limits;
 use super::probes::Probes;
 use super::status::writer::Writer;
-use super::user_namespaces::Users;
-use super::worker::Ending;
+use super::user_namespaces::UsernsManager;
+use super::worker::Termination;
 use crate::admission::{Admission, Rules};
 use crate::clock;
 use crate::config::Config;
@@ -21,14 +21,14 @@ use crate::model::resources::amount;
 use crate::network_gate::NetworkGate;
 use crate::node::NodeView;
 use crate::objects::Objects;
-use crate::resources::cgroups::Groups;
+use crate::resources::cgroups::CgroupManager;
 use crate::resources::managers::Managers;
 use crate::resources::resize::{self, Resizes};
 use crate::runtime::Runtime;
 use crate::volumes::Volumes;
 
-/// Ends a pod, by its uid, without waiting for it.
-pub(crate) type End = Box<dyn Fn(&str, Ending) + Send + Sync>;
+/// Terminates a pod, by its UID, without waiting for it.
+pub(crate) type PodTerminator = Box<dyn Fn(&str, Termination) + Send + Sync>;
 
 /// The services and caches that workers use.
 pub(crate) struct PodContext {
@@ -46,16 +46,16 @@ pub(crate) struct PodContext {
     pub(crate) statuses: Arc<Writer>,
     pub(crate) images: Arc<Images>,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) users: Users,
+    pub(crate) users: UsernsManager,
     pub(crate) managers: Arc<Managers>,
     pub(crate) probes: Arc<Probes>,
     pub(crate) objects: Arc<Objects>,
     pub(crate) volumes: Arc<Volumes>,
-    pub(crate) groups: Arc<Groups>,
+    pub(crate) groups: Arc<CgroupManager>,
     pub(crate) resizes: Resizes,
-    /// What decides about resizes.
+    /// Decides about resizes.
     pub(crate) resizing: resize::Environment,
-    pub(crate) end: End,
+    pub(crate) end: PodTerminator,
 }
 
 /// Objects as the API has them.
@@ -68,7 +68,7 @@ pub(crate) struct Cache {
     pub(crate) runtime_classes: Arc<Store>,
 }
 
-/// What the runtime supports.
+/// Features of the runtime.
 pub(crate) struct RuntimeFeatures {
     /// In front of container ids.
     pub(crate) name: String,
@@ -76,7 +76,7 @@ pub(crate) struct RuntimeFeatures {
     pub(crate) recursive_read_only: bool,
 }
 
-/// Memory of the machine, and how it is kept, slowed down and written out.
+/// Memory of the machine, and the rules for protection, throttling and swap.
 pub(crate) struct MachineMemory {
     pub(crate) bytes: i64,
     /// Allocatable memory is read from the node each time.
@@ -120,7 +120,7 @@ impl PodContext {
         }
     }
 
-    /// The node's own resolver, as it is now; a file that is configured has to be there.
+    /// The node's current resolver configuration; a configured file has to exist.
     pub(crate) fn resolver(&self) -> Result<dns::Host, ResolverError> {
         let file = &self.config.resolv_conf;
         if file.as_os_str().is_empty() {

@@ -19,7 +19,7 @@ const RELIST: Duration = Duration::from_secs(1);
 /// The interval with events, as a safety net, and the pause before a runtime without events is called for them again.
 const SLOW_RELIST: Duration = Duration::from_secs(300);
 
-/// What is watched, and what is notified of changes.
+/// Watches the runtime, and notifies the workers of changes.
 pub(crate) struct Watcher {
     pub(crate) runtime: Runtime,
     pub(crate) workers: Arc<Workers>,
@@ -35,8 +35,8 @@ pub(crate) async fn watch(watcher: Watcher) {
     loop {
         if absent_since.is_none_or(|since| since.elapsed() >= SLOW_RELIST) {
             let ended = listen(&watcher, &mut marks).await;
-            watcher.liveness.expects_events(ended == Ended::After);
-            absent_since = (ended == Ended::Absent).then(Instant::now);
+            watcher.liveness.set_has_events(ended == StreamEnd::After);
+            absent_since = (ended == StreamEnd::Absent).then(Instant::now);
         }
         tokio::time::sleep(RELIST).await;
         // The runtime may have been restarted: a relist finds missed changes, and the new one may have events.
@@ -46,42 +46,44 @@ pub(crate) async fn watch(watcher: Watcher) {
     }
 }
 
-/// How it came that there are no events any more.
+/// Why a stream of events ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum StreamEnd {
     /// The runtime does not have any.
     Absent,
-    /// It does not respond.
+    /// The runtime does not respond.
     Away,
-    /// They were there.
+    /// The runtime had sent events.
     After,
 }
 
 /// Follows the events until they end.
-async fn listen(watcher: &Watcher, marks: &mut BTreeMap<String, String>) -> Ended {
+async fn listen(watcher: &Watcher, marks: &mut BTreeMap<String, String>) -> StreamEnd {
     let mut events = match watcher.runtime.service.get_container_events(cri::GetEventsRequest {}).await {
         Ok(events) => events,
-        Err(status) if status.code() == cri::Code::Unimplemented => return Ended::Absent,
-        Err(_) => return Ended::Away,
+        Err(status) if status.code() == cri::Code::Unimplemented => return StreamEnd::Absent,
+        Err(_) => return StreamEnd::Away,
     };
     relist(watcher, marks).await;
     // From now on relists are rare, which must not count as a dead runtime.
-    watcher.liveness.expects_events(true);
-    let mut heard = false;
+    watcher.liveness.set_has_events(true);
+    let mut received = false;
     loop {
         let event = tokio::time::timeout(SLOW_RELIST, events.next()).await;
         match event {
             Err(_) => _ = relist(watcher, marks).await,
             Ok(Some(Ok(event))) => {
-                heard = true;
-                watcher.liveness.runtime_answers(Instant::now());
+                received = true;
+                watcher.liveness.record_runtime_response(Instant::now());
                 let metadata = event.pod_sandbox_status.and_then(|status| status.metadata);
                 if let Some(metadata) = metadata {
                     watcher.workers.wake(&metadata.uid);
                 }
             }
-            Ok(Some(Err(status))) if !heard && status.code() == cri::Code::Unimplemented => return Ended::Absent,
-            Ok(_) => return Ended::After,
+            Ok(Some(Err(status))) if !received && status.code() == cri::Code::Unimplemented => {
+                return StreamEnd::Absent;
+            }
+            Ok(_) => return StreamEnd::After,
         }
     }
 }
@@ -90,7 +92,7 @@ async fn listen(watcher: &Watcher, marks: &mut BTreeMap<String, String>) -> Ende
 async fn relist(watcher: &Watcher, marks: &mut BTreeMap<String, String>) -> bool {
     let begun = Instant::now();
     let Ok(now) = watcher.runtime.marks().await else { return false };
-    watcher.liveness.relisted(&watcher.metrics, begun, Instant::now(), watcher.clock.now().seconds);
+    watcher.liveness.record_relist(&watcher.metrics, begun, Instant::now(), watcher.clock.now().seconds);
     for (uid, mark) in &now {
         if marks.get(uid) != Some(mark) {
             watcher.workers.wake(uid);

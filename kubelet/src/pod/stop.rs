@@ -17,7 +17,7 @@ const ROUNDS: usize = 3;
 
 /// The result for a pod.
 #[derive(Debug)]
-pub struct Stopped {
+pub struct StopResult {
     /// `NAMESPACE/NAME`.
     pub pod: String,
     /// How long it took.
@@ -38,15 +38,15 @@ pub enum StopError {
 }
 
 /// Called with the number of pods that are to be stopped, then with each of them.
-pub struct Report<'a> {
+pub struct StopObserver<'a> {
     /// The number of pods to stop.
     pub started: &'a (dyn Fn(usize) + Sync),
     /// Called for each pod.
-    pub stopped: &'a (dyn Fn(Stopped) + Sync),
+    pub stopped: &'a (dyn Fn(StopResult) + Sync),
 }
 
 /// Stops pods concurrently and removes their containers, sandboxes and cgroups.
-pub(crate) async fn stop_pods(context: &Arc<PodContext>, pods: Vec<Arc<Tree>>, report: &Report<'_>) {
+pub(crate) async fn stop_pods(context: &Arc<PodContext>, pods: Vec<Arc<Tree>>, report: &StopObserver<'_>) {
     let running = pods.iter().filter(|pod| !pod::is_over(pod)).count();
     (report.started)(running);
     let mut tasks = JoinSet::new();
@@ -62,7 +62,7 @@ pub(crate) async fn stop_pods(context: &Arc<PodContext>, pods: Vec<Arc<Tree>>, r
         let Ok((pod, took, result)) = ended else { continue };
         if !pod::is_over(&pod) || result.is_err() {
             let pod = format!("{}/{}", pod.str("metadata.namespace"), pod::name(&pod));
-            (report.stopped)(Stopped { pod, took, result });
+            (report.stopped)(StopResult { pod, took, result });
         }
     }
 }

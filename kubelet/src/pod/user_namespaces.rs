@@ -13,30 +13,30 @@ use crate::volumes;
 
 /// The size of a range; the first range is the host's.
 const LENGTH: u32 = 65_536;
-/// As many as there are pods of the largest nodes, and many more.
+/// Far more than the pods of the largest nodes.
 const MOST: u32 = 60_000;
 
 /// The number of the first part that a pod has, and how many.
-type Parts = (u32, u32);
+type IdRange = (u32, u32);
 
 /// A pod that has no range of IDs.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UserNamespaceError {
-    #[error("no range of user ids is left")]
+    #[error("no range of user IDs is available")]
     NoneLeft,
     #[error("{}: {source}", .file.display())]
     Io { file: PathBuf, source: std::io::Error },
 }
 
 /// Which parts each pod has.
-pub(crate) struct Users {
+pub(crate) struct UsernsManager {
     config: Arc<Config>,
-    taken: Mutex<BTreeMap<String, Parts>>,
+    taken: Mutex<BTreeMap<String, IdRange>>,
 }
 
-impl Users {
+impl UsernsManager {
     /// With the ranges of pods from before this process started.
-    pub(crate) fn open(config: Arc<Config>) -> Users {
+    pub(crate) fn open(config: Arc<Config>) -> UsernsManager {
         let entries = std::fs::read_dir(config.root_dir.join("pods")).into_iter().flatten().filter_map(Result::ok);
         let read = |uid: String| {
             let text = std::fs::read_to_string(file(&config, &uid)).ok()?;
@@ -44,10 +44,10 @@ impl Users {
             Some((uid, (words.next()?.ok()?, words.next().unwrap_or(Ok(1)).ok()?)))
         };
         let taken = entries.filter_map(|entry| read(entry.file_name().into_string().ok()?)).collect();
-        Users { config, taken: Mutex::new(taken) }
+        UsernsManager { config, taken: Mutex::new(taken) }
     }
 
-    /// The users of a pod; none where it has the host's.
+    /// The user namespace of a pod; None if it uses the host's.
     pub(crate) fn of(&self, pod: &Tree) -> Result<Option<cri::UserNamespace>, UserNamespaceError> {
         if pod.at("spec").get("hostUsers").and_then(Tree::as_bool) != Some(false) {
             return Ok(None);
@@ -58,7 +58,7 @@ impl Users {
     }
 
     /// A range is on disk before a pod uses it.
-    fn parts(&self, uid: &str) -> Result<Parts, UserNamespaceError> {
+    fn parts(&self, uid: &str) -> Result<IdRange, UserNamespaceError> {
         let mut taken = self.taken.lock();
         if let Some(parts) = taken.get(uid) {
             return Ok(*parts);
@@ -69,7 +69,7 @@ impl Users {
         let first = (1..=MOST - count).find(is_free).ok_or(UserNamespaceError::NoneLeft)?;
         let file = file(&self.config, uid);
         let write = || {
-            file.parent().map(volumes::make_all).transpose()?;
+            file.parent().map(volumes::create_dirs).transpose()?;
             volumes::write_private(&file, format!("{first} {count}").as_bytes())
         };
         write().map_err(|source| UserNamespaceError::Io { file: file.clone(), source })?;
@@ -100,15 +100,15 @@ mod tests {
         let pod = |uid: &str, own: bool| {
             tree! { "metadata" => tree! { "uid" => uid }, "spec" => tree! { "hostUsers" => !own } }
         };
-        let first = |users: &Users, uid: &str| {
+        let first = |users: &UsernsManager, uid: &str| {
             let range = users.of(&pod(uid, true)).expect("a range").expect("users of its own").uids;
             (range[0].host_id, range[0].length)
         };
-        let users = Users::open(config.clone());
+        let users = UsernsManager::open(config.clone());
         assert_eq!(users.of(&pod("x", false)).expect("users of the host"), None);
         assert_eq!((first(&users, "a"), first(&users, "b")), ((65_536, 65_536), (131_072, 65_536)));
         assert_eq!(first(&users, "a"), (65_536, 65_536));
-        let again = Users::open(config);
+        let again = UsernsManager::open(config);
         assert_eq!(first(&again, "c"), (196_608, 65_536));
         again.release("a");
         assert_eq!(first(&again, "d"), (65_536, 65_536));

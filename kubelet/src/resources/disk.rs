@@ -14,21 +14,21 @@ use stdx::sync::{Mutex, MutexGuard};
 use crate::resources::machine::{self, Filesystem};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct DiskUsage {
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
 }
 
-impl AddAssign for Used {
-    fn add_assign(&mut self, other: Used) {
+impl AddAssign for DiskUsage {
+    fn add_assign(&mut self, other: DiskUsage) {
         self.bytes += other.bytes;
         self.inodes += other.inodes;
     }
 }
 
 /// Measures a directory recursively, or a file, on the same file system. Hard links count once.
-pub(crate) fn measure(root: &Path) -> Used {
-    let Ok(meta) = std::fs::symlink_metadata(root) else { return Used::default() };
+pub(crate) fn measure(root: &Path) -> DiskUsage {
+    let Ok(meta) = std::fs::symlink_metadata(root) else { return DiskUsage::default() };
     let device = meta.dev();
     let mut sum = of(&meta);
     let (mut directories, mut linked) = (Vec::new(), BTreeSet::new());
@@ -51,56 +51,56 @@ pub(crate) fn measure(root: &Path) -> Used {
     sum
 }
 
-fn of(meta: &std::fs::Metadata) -> Used {
-    Used { bytes: meta.blocks() * 512, inodes: 1 }
+fn of(meta: &std::fs::Metadata) -> DiskUsage {
+    DiskUsage { bytes: meta.blocks() * 512, inodes: 1 }
 }
 
-/// Something on a disk.
+/// A location whose usage is measured.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Location {
     /// A directory, or a file, whose contents are counted.
     Tree(PathBuf),
-    /// A file system of its own, which counts itself.
+    /// A separate file system, which reports its own usage.
     Mount(PathBuf),
 }
 
 /// The usage of a path, and its file system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) used: Used,
+pub(crate) struct PathUsage {
+    pub(crate) used: DiskUsage,
     pub(crate) whole: Filesystem,
 }
 
-fn find(place: &Location) -> Found {
+fn find(place: &Location) -> PathUsage {
     let (Location::Tree(path) | Location::Mount(path)) = place;
     let whole = machine::filesystem(path).unwrap_or_default();
     let used = match place {
         Location::Tree(path) => measure(path),
-        Location::Mount(_) => Used { bytes: whole.used, inodes: whole.inodes_used },
+        Location::Mount(_) => DiskUsage { bytes: whole.used, inodes: whole.inodes_used },
     };
-    Found { used, whole }
+    PathUsage { used, whole }
 }
 
 /// How long a request waits; a result that comes later is returned next time.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Directories that were not requested for so many periods are forgotten.
+/// Directories that were not requested for so many periods are dropped.
 const KEPT_PERIODS: u32 = 10;
 
 pub(crate) struct Disks {
     clock: Arc<dyn Clock>,
     /// None if directories are not measured.
     period: Option<Duration>,
-    known: Mutex<BTreeMap<Location, Known>>,
+    known: Mutex<BTreeMap<Location, CachedUsage>>,
     /// One measurement at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Known {
-    found: Option<Found>,
+struct CachedUsage {
+    found: Option<PathUsage>,
     /// Nanoseconds since the epoch.
     measured: i64,
-    asked: i64,
+    requested_at: i64,
 }
 
 impl Disks {
@@ -109,15 +109,15 @@ impl Disks {
     }
 
     /// The usage of paths, none older than a period; those not measured in time are missing.
-    pub(crate) async fn of(self: &Arc<Disks>, places: &[Location]) -> BTreeMap<Location, Found> {
+    pub(crate) async fn of(self: &Arc<Disks>, places: &[Location]) -> BTreeMap<Location, PathUsage> {
         let Some(period) = self.period else { return BTreeMap::new() };
         let now = self.now();
         let stale: Vec<Location> = {
             let mut known = self.known();
             for place in places {
-                known.entry(place.clone()).or_default().asked = now;
+                known.entry(place.clone()).or_default().requested_at = now;
             }
-            known.retain(|_, one| now - one.asked <= nanos(period * KEPT_PERIODS));
+            known.retain(|_, one| now - one.requested_at <= nanos(period * KEPT_PERIODS));
             let is_stale = |place: &&Location| known.get(*place).is_none_or(|one| one.is_stale(now, period));
             places.iter().filter(is_stale).cloned().collect()
         };
@@ -143,7 +143,7 @@ impl Disks {
             let measured = self.now();
             let mut known = self.known();
             let one = known.entry(place).or_default();
-            *one = Known { found: Some(found), measured, asked: one.asked };
+            *one = CachedUsage { found: Some(found), measured, requested_at: one.requested_at };
         }
     }
 
@@ -152,12 +152,12 @@ impl Disks {
         now.seconds * 1_000_000_000 + i64::from(now.nanos)
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Location, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Location, CachedUsage>> {
         self.known.lock()
     }
 }
 
-impl Known {
+impl CachedUsage {
     fn is_stale(&self, now: i64, period: Duration) -> bool {
         self.found.is_none() || now - self.measured >= nanos(period)
     }
@@ -186,7 +186,7 @@ mod tests {
         let used = measure(dir.path());
         assert_eq!(used.inodes, 4);
         assert!((100_000..150_000).contains(&(used.bytes - empty.bytes)), "{used:?}");
-        assert_eq!(measure(&dir.path().join("none")), Used::default());
+        assert_eq!(measure(&dir.path().join("none")), DiskUsage::default());
     }
 
     #[tokio::test(start_paused = true)]
@@ -195,14 +195,14 @@ mod tests {
         let path = dir.path().join("a");
         let clock = Arc::new(RuntimeClock::starting_at(Duration::from_secs(1000)));
         let disks = Disks::new(clock.clone(), Some(Duration::from_secs(60)));
-        let asked = [Location::Tree(path.clone())];
-        let bytes = async || disks.of(&asked).await.values().next().map(|found| found.used.bytes);
+        let requested_at = [Location::Tree(path.clone())];
+        let bytes = async || disks.of(&requested_at).await.values().next().map(|found| found.used.bytes);
         assert_eq!(bytes().await, Some(0));
         std::fs::write(&path, vec![1; 9000]).expect("a file");
         tokio::time::advance(Duration::from_secs(59)).await;
         assert_eq!(bytes().await, Some(0), "it is not looked at again so soon");
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(bytes().await.is_some_and(|bytes| bytes >= 9000));
-        assert!(Disks::new(clock, None).of(&asked).await.is_empty());
+        assert!(Disks::new(clock, None).of(&requested_at).await.is_empty());
     }
 }

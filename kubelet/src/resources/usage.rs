@@ -13,7 +13,7 @@ use cri::{
 use crate::config::Config;
 use crate::model::pod;
 use crate::model::state::keys;
-use crate::resources::disk::{Disks, Found, Location, Used};
+use crate::resources::disk::{DiskUsage, Disks, Location, PathUsage};
 use crate::volumes::Volumes;
 
 /// The files of a pod, besides writable layers.
@@ -21,20 +21,20 @@ use crate::volumes::Volumes;
 pub struct Files {
     pub(crate) volumes: Vec<Volume>,
     /// By the names of containers.
-    pub(crate) logs: Vec<(String, Found)>,
+    pub(crate) logs: Vec<(String, PathUsage)>,
     /// Of the kubelet itself, for the pod.
-    pub(crate) own: Used,
+    pub(crate) own: DiskUsage,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Volume {
     pub name: String,
-    pub(crate) found: Found,
-    /// The claim that it is bound by.
+    pub(crate) found: PathUsage,
+    /// The claim of the volume.
     pub(crate) claim: Option<String>,
 }
 
-/// Where the files of pods are, and their measurements.
+/// The directories of pods, and their measurements.
 #[derive(Clone)]
 pub(crate) struct PodFiles {
     pub(crate) config: Arc<Config>,
@@ -45,39 +45,39 @@ pub(crate) struct PodFiles {
 /// Measures the files of pods, by UID; those not measured in time are missing.
 pub(crate) async fn files(of: &PodFiles, pods: impl IntoIterator<Item = &Tree>) -> BTreeMap<String, Files> {
     let of_pod = |pod: &Tree| (pod::uid(pod).to_string(), parts(of, pod));
-    let wanted: BTreeMap<String, Vec<(Part, Location)>> = pods.into_iter().map(of_pod).collect();
+    let wanted: BTreeMap<String, Vec<(PodFileKind, Location)>> = pods.into_iter().map(of_pod).collect();
     let places: Vec<Location> = wanted.values().flatten().map(|(_, place)| place.clone()).collect();
     let found = of.disks.of(&places).await;
     wanted.into_iter().map(|(uid, parts)| (uid, together(parts, &found))).collect()
 }
 
-enum Part {
+enum PodFileKind {
     Volume { name: String, claim: Option<String> },
     Log(String),
     Own,
 }
 
 /// The parts of a pod to measure, and their paths.
-fn parts(of: &PodFiles, pod: &Tree) -> Vec<(Part, Location)> {
+fn parts(of: &PodFiles, pod: &Tree) -> Vec<(PodFileKind, Location)> {
     let dir = of.config.pod_dir(pod::uid(pod));
     let logs = pod::log_dir(&of.config.pod_logs_dir, pod);
-    let mut parts = Vec::from(own_files(&dir).map(|path| (Part::Own, Location::Tree(path))));
+    let mut parts = Vec::from(own_files(&dir).map(|path| (PodFileKind::Own, Location::Tree(path))));
     for spec in pod::containers(pod) {
         let name = spec.str("name");
-        parts.push((Part::Log(name.to_string()), Location::Tree(logs.join(name))));
+        parts.push((PodFileKind::Log(name.to_string()), Location::Tree(logs.join(name))));
     }
     for (name, path) in of.volumes.places(pod::uid(pod)) {
         let Some(volume) = pod::volume(pod, &name) else { continue };
         // Paths outside of the pod's directory belong to the machine.
         if path.starts_with(&dir) {
-            parts.push((Part::Volume { claim: claim(pod, volume), name }, place(volume, path)));
+            parts.push((PodFileKind::Volume { claim: claim(pod, volume), name }, place(volume, path)));
         }
     }
     parts
 }
 
-/// Files of the kubelet that containers can write to: their hosts file and termination messages. If they did not count,
-/// a container could fill the disk unnoticed.
+/// Files of the kubelet that containers can write to: their hosts file and termination messages. If these files did not
+/// count, a container could fill the disk unnoticed.
 fn own_files(pod_dir: &Path) -> [PathBuf; 2] {
     ["etc-hosts", pod::MESSAGES].map(|name| pod_dir.join(name))
 }
@@ -95,14 +95,14 @@ fn claim(pod: &Tree, volume: &Tree) -> Option<String> {
     volume.get("persistentVolumeClaim").map(|claim| claim.str("claimName").to_string())
 }
 
-fn together(parts: Vec<(Part, Location)>, found: &BTreeMap<Location, Found>) -> Files {
+fn together(parts: Vec<(PodFileKind, Location)>, found: &BTreeMap<Location, PathUsage>) -> Files {
     let mut files = Files::default();
     for (part, place) in parts {
         let Some(found) = found.get(&place).copied() else { continue };
         match part {
-            Part::Volume { name, claim } => files.volumes.push(Volume { name, found, claim }),
-            Part::Log(name) => files.logs.push((name, found)),
-            Part::Own => files.own += found.used,
+            PodFileKind::Volume { name, claim } => files.volumes.push(Volume { name, found, claim }),
+            PodFileKind::Log(name) => files.logs.push((name, found)),
+            PodFileKind::Own => files.own += found.used,
         }
     }
     files
@@ -127,7 +127,7 @@ pub(crate) async fn containers(runtime: &dyn DynRuntimeService, uid: &str) -> Re
     Ok(runtime.list_container_stats(ListContainerStatsRequest { filter }).await?.stats)
 }
 
-/// Containers put together by their pods, whose use is the sum of theirs.
+/// Groups containers by their pods, whose usage is the sum.
 fn by_pods(all: Vec<ContainerStats>) -> Vec<PodSandboxStats> {
     let mut pods: BTreeMap<String, PodSandboxStats> = BTreeMap::new();
     for stats in all {
@@ -146,11 +146,11 @@ fn by_pods(all: Vec<ContainerStats>) -> Vec<PodSandboxStats> {
         });
         pod.linux.get_or_insert_default().containers.push(stats);
     }
-    pods.values_mut().for_each(|pod| sum_up(pod.linux.get_or_insert_default()));
+    pods.values_mut().for_each(|pod| sum_usage(pod.linux.get_or_insert_default()));
     pods.into_values().collect()
 }
 
-fn sum_up(pod: &mut LinuxPodSandboxStats) {
+fn sum_usage(pod: &mut LinuxPodSandboxStats) {
     let sum = |of: &dyn Fn(&ContainerStats) -> Option<u64>| {
         let value = pod.containers.iter().filter_map(of).sum();
         Some(cri::UInt64Value { value })
@@ -193,9 +193,10 @@ mod tests {
         assert!(counted.iter().any(|path| message_file(pod_dir, "c", 3).starts_with(path)));
         assert!(counted.contains(&pod_dir.join("etc-hosts")));
         let place = |path: &PathBuf| Location::Tree(path.clone());
-        let found = |bytes: u64| Found { used: Used { bytes, ..Used::default() }, ..Found::default() };
+        let found =
+            |bytes: u64| PathUsage { used: DiskUsage { bytes, ..DiskUsage::default() }, ..PathUsage::default() };
         let measured = counted.iter().map(place).zip([found(5), found(7)]).collect();
-        let files = together(counted.iter().map(|path| (Part::Own, place(path))).collect(), &measured);
+        let files = together(counted.iter().map(|path| (PodFileKind::Own, place(path))).collect(), &measured);
         assert_eq!(files.own.bytes, 12);
     }
 }

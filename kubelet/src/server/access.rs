@@ -1,4 +1,4 @@
-//! What a request needs, for authorization: a subresource of this node.
+//! The attributes of a request for authorization: a subresource of this node.
 
 /// The subresources of `nodes` that allow a path; any of them will do.
 pub fn subresources(path: &str) -> Vec<&'static str> {

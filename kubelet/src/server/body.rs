@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::Answer;
+use super::ServerResponse;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -26,11 +26,11 @@ pub(crate) fn stream(pieces: mpsc::Receiver<Bytes>) -> Body {
 }
 
 /// The response of another server.
-pub(crate) fn behind(response: Response<Incoming>) -> Answer {
+pub(crate) fn behind(response: Response<Incoming>) -> ServerResponse {
     response.map(|body| body.map_err(io::Error::other).boxed_unsync())
 }
 
-pub(crate) fn answer(code: StatusCode, content_type: &'static str, body: Body) -> Answer {
+pub(crate) fn respond(code: StatusCode, content_type: &'static str, body: Body) -> ServerResponse {
     let mut answer = Response::new(body);
     *answer.status_mut() = code;
     let headers = answer.headers_mut();
@@ -39,14 +39,14 @@ pub(crate) fn answer(code: StatusCode, content_type: &'static str, body: Body) -
     answer
 }
 
-pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Answer {
-    answer(code, "text/plain; charset=utf-8", whole(text))
+pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> ServerResponse {
+    respond(code, "text/plain; charset=utf-8", whole(text))
 }
 
-pub(crate) fn json(tree: &Tree) -> Answer {
-    answer(StatusCode::OK, "application/json", whole(api::json::encode(tree, None)))
+pub(crate) fn json(tree: &Tree) -> ServerResponse {
+    respond(StatusCode::OK, "application/json", whole(api::json::encode(tree, None)))
 }
 
-pub(crate) fn metrics(text: String) -> Answer {
-    answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", whole(text))
+pub(crate) fn metrics(text: String) -> ServerResponse {
+    respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", whole(text))
 }

@@ -1,4 +1,4 @@
-//! A running kubelet, as its server sees it.
+//! The interface of a running kubelet for its server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use client::Metrics;
 use cri::{DynImageService, DynRuntimeService};
 use stdx::clock::Clock;
 
-use super::{Host, Measuring};
+use super::{Host, UsageFuture};
 use crate::kubelet::Kubelet;
 use crate::liveness::{Liveness, SyncLoopError};
 use crate::model::pod;
@@ -19,7 +19,7 @@ use crate::pod::worker::Workers;
 use crate::resources::usage;
 use crate::resources::usage::PodFiles;
 
-/// A running kubelet as its server sees it.
+/// A running kubelet, for its server.
 pub struct KubeletHost {
     context: Arc<PodContext>,
     liveness: Arc<Liveness>,
@@ -51,13 +51,13 @@ impl KubeletHost {
 }
 
 /// The kubelet's status of a pod, with conditions that other components have set.
-fn merged(pod: &Tree, said: &Tree) -> Tree {
+fn merged(pod: &Tree, reported: &Tree) -> Tree {
     let mut status = pod.at("status").clone();
     if status.as_map().is_none() {
         status = Tree::map_new();
     }
     OWN.iter().for_each(|field| drop(status.remove(field)));
-    for (field, value) in said.as_map().into_iter().flat_map(|said| said.iter()) {
+    for (field, value) in reported.as_map().into_iter().flat_map(|reported| reported.iter()) {
         let value = match field {
             "conditions" => conditions(pod.list("status.conditions"), value),
             _ => value.clone(),
@@ -70,8 +70,8 @@ fn merged(pod: &Tree, said: &Tree) -> Tree {
 }
 
 /// The kubelet's conditions first, in their order, and in their newest state.
-fn conditions(seen: &[Tree], said: &Tree) -> Tree {
-    let mut all = said.as_list().unwrap_or(&[]).to_vec();
+fn conditions(seen: &[Tree], reported: &Tree) -> Tree {
+    let mut all = reported.as_list().unwrap_or(&[]).to_vec();
     let is_own = |kind: &str| all.iter().any(|own| own.str("type") == kind) || WHILE_RESIZED.contains(&kind);
     let others: Vec<Tree> = seen.iter().filter(|other| !is_own(other.str("type"))).cloned().collect();
     all.extend(others);
@@ -124,7 +124,7 @@ impl Host for KubeletHost {
         self.context.config.root_dir.clone()
     }
 
-    fn files<'a>(&'a self, pods: &'a [Tree]) -> Measuring<'a> {
+    fn files<'a>(&'a self, pods: &'a [Tree]) -> UsageFuture<'a> {
         Box::pin(usage::files(&self.disk_files, pods))
     }
 }
@@ -149,7 +149,7 @@ status:
   conditions: [{type: PodScheduled, status: 'True'}, {type: Ready, status: 'False'}, {type: PodResizePending, status: 'True'}]
 ",
         );
-        let said = read("{phase: Running, conditions: [{type: Ready, status: 'True'}]}");
+        let reported = read("{phase: Running, conditions: [{type: Ready, status: 'True'}]}");
         let want = read(
             "
 phase: Running
@@ -158,7 +158,7 @@ qosClass: Burstable
 conditions: [{type: Ready, status: 'True'}, {type: PodScheduled, status: 'True'}]
 ",
         );
-        assert_eq!(merged(&pod, &said), want);
+        assert_eq!(merged(&pod, &reported), want);
         let own = merged(&read("spec: {containers: [{name: c}]}"), &read("phase: Running"));
         assert_eq!(own, read("{phase: Running, qosClass: BestEffort}"));
     }

@@ -1,5 +1,5 @@
 //! The kubelet's server: logs, exec, attach, port-forward, statistics, its pods. Authentication and authorization come
-//! before it; [`access`] describes what a path needs.
+//! before it; [`access`] maps a path to its authorization attributes.
 
 pub mod access;
 mod body;
@@ -32,12 +32,12 @@ use route::Route;
 pub use crate::liveness::SyncLoopError;
 use crate::resources::usage::Files;
 
-/// What responses are built from.
+/// The data of responses.
 pub trait Host: Send + Sync + 'static {
     /// The name of the Node object.
     fn node_name(&self) -> &str;
 
-    /// The pods of this node, static ones too, each with the newest status that is known here.
+    /// The pods of this node, including static ones, each with its newest status.
     fn pods(&self) -> Vec<Tree>;
 
     /// A pod of this node by its name.
@@ -68,12 +68,12 @@ pub trait Host: Send + Sync + 'static {
     fn root_dir(&self) -> PathBuf;
 
     /// The disk usage of pods, by UID.
-    fn files<'a>(&'a self, _: &'a [Tree]) -> Measuring<'a> {
+    fn files<'a>(&'a self, _: &'a [Tree]) -> UsageFuture<'a> {
         Box::pin(async { BTreeMap::new() })
     }
 }
 
-pub(crate) type Measuring<'a> = Pin<Box<dyn Future<Output = BTreeMap<String, Files>> + Send + 'a>>;
+pub(crate) type UsageFuture<'a> = Pin<Box<dyn Future<Output = BTreeMap<String, Files>> + Send + 'a>>;
 
 /// Which handlers are enabled, and their timeouts.
 #[derive(Debug, Clone)]
@@ -114,7 +114,7 @@ impl Default for Settings {
     }
 }
 
-pub(crate) type Answer = Response<Body>;
+pub(crate) type ServerResponse = Response<Body>;
 
 /// The kubelet's server.
 pub struct KubeletServer {
@@ -135,15 +135,15 @@ impl KubeletServer {
     }
 
     /// Responds to an authorized request. An upgrade request still has hyper's upgrade extension.
-    pub async fn answer(&self, request: Request<()>) -> Answer {
+    pub async fn respond(&self, request: Request<()>) -> ServerResponse {
         let path = request.uri().path().to_string();
         let route = Route::of(&path);
-        if let Some(refusal) = self.refused(&route, request.method()) {
+        if let Some(refusal) = self.rejection(&route, request.method()) {
             return refusal;
         }
         let query = Query::parse(request.uri().query().unwrap_or_default());
         match route {
-            Route::Health(name) => health::answer(&self.host.sync_loop(), name, query.has("verbose")),
+            Route::Health(name) => health::respond(&self.host.sync_loop(), name, query.has("verbose")),
             Route::Pods => json(&pod_list(self.host.pods())),
             Route::Configuration => json(&api::tree! { "kubeletconfig" => self.host.configuration() }),
             Route::Metrics => body::metrics(self.host.metrics()),
@@ -151,9 +151,9 @@ impl KubeletServer {
             Route::ResourceMetrics => body::metrics(stats::resource(&self.usage().await)),
             Route::CadvisorMetrics => body::metrics(stats::cadvisor(&self.usage().await)),
             Route::Summary => json(&stats::summary(&self.usage().await, query.flag("only_cpu_and_memory"))),
-            Route::RunningPods => running::answer(&*self.host).await,
-            Route::SystemLogs(place) => system_logs::answer(&self.settings, place, &query).await,
-            Route::Logs(place) => logs::answer(&*self.host, place, &query).await,
+            Route::RunningPods => running::respond(&*self.host).await,
+            Route::SystemLogs(place) => system_logs::respond(&self.settings, place, &query).await,
+            Route::Logs(place) => logs::respond(&*self.host, place, &query).await,
             Route::Exec(place) => self.streams().exec(request, place, &query).await,
             Route::Attach(place) => self.streams().attach(request, place, &query).await,
             Route::PortForward(place) => self.streams().port_forward(request, place, &query).await,
@@ -171,7 +171,7 @@ impl KubeletServer {
         streams::Streams { host: &*self.host, idle: self.settings.streaming_idle }
     }
 
-    fn refused(&self, route: &Route<'_>, method: &Method) -> Option<Answer> {
+    fn rejection(&self, route: &Route<'_>, method: &Method) -> Option<ServerResponse> {
         if route.is_debugging() && !self.settings.debugging_handlers {
             return Some(text(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.\n"));
         }

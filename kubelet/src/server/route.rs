@@ -29,7 +29,7 @@ pub(crate) enum Route<'a> {
     Attach(ContainerPath<'a>),
     PortForward(ContainerPath<'a>),
     Run(ContainerPath<'a>),
-    /// Known, and not there.
+    /// A known path that is not served.
     Disabled(&'static str),
     Unknown,
 }

@@ -7,9 +7,9 @@ use cri::{Container, ContainerFilter, ContainerState, ContainerStateValue, ListC
 use http::StatusCode;
 
 use super::body::{json, text};
-use super::{Answer, Host, pod_list};
+use super::{Host, ServerResponse, pod_list};
 
-pub(crate) async fn answer(host: &dyn Host) -> Answer {
+pub(crate) async fn respond(host: &dyn Host) -> ServerResponse {
     match running(host).await {
         Ok(containers) => json(&pod_list(pods(containers))),
         Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message().to_string()),

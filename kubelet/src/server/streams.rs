@@ -12,13 +12,13 @@ use cri::{
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, StatusCode, Uri, header};
 use streaming::Timeouts;
-use streaming::relay::{RelayMode, Relayed, StreamRequest, is_upgrade, relay};
+use streaming::relay::{RelayMode, RelayResponse, StreamRequest, is_upgrade, relay};
 use streaming::remote_command::{Options, Verb};
 use tokio::net::TcpStream;
 
 use super::body::{behind, text, whole};
 use super::route::ContainerPath;
-use super::{Answer, Host};
+use super::{Host, ServerResponse};
 
 /// Labels by which the kubelet's containers and sandboxes are found again.
 const POD_UID: &str = "io.kubernetes.pod.uid";
@@ -31,15 +31,15 @@ pub(crate) struct Streams<'a> {
     pub(crate) idle: Duration,
 }
 
-type Result<T> = std::result::Result<T, Answer>;
+type Result<T> = std::result::Result<T, ServerResponse>;
 
 impl Streams<'_> {
-    pub(crate) async fn exec(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Answer {
+    pub(crate) async fn exec(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> ServerResponse {
         let command = query.all("command").map(str::to_string).collect();
         self.command(request, place, Verb::Exec, command).await.unwrap_or_else(|refusal| refusal)
     }
 
-    pub(crate) async fn attach(&self, request: Request<()>, place: ContainerPath<'_>, _: &Query) -> Answer {
+    pub(crate) async fn attach(&self, request: Request<()>, place: ContainerPath<'_>, _: &Query) -> ServerResponse {
         self.command(request, place, Verb::Attach, Vec::new()).await.unwrap_or_else(|refusal| refusal)
     }
 
@@ -49,7 +49,7 @@ impl Streams<'_> {
         place: ContainerPath<'_>,
         verb: Verb,
         cmd: Vec<String>,
-    ) -> Result<Answer> {
+    ) -> Result<ServerResponse> {
         let options = Options::from_query(request.uri().query().unwrap_or_default());
         let options = options.map_err(|error| bad_request(error.to_string()))?;
         let container_id = self.container(place).await?;
@@ -57,22 +57,27 @@ impl Streams<'_> {
         let runtime = self.host.runtime();
         let url = match verb {
             Verb::Exec => {
-                let asked = ExecRequest { container_id, cmd, tty, stdin, stdout, stderr };
-                runtime.exec(asked).await.map(|answer| answer.url)
+                let stream_request = ExecRequest { container_id, cmd, tty, stdin, stdout, stderr };
+                runtime.exec(stream_request).await.map(|answer| answer.url)
             }
             Verb::Attach => {
-                let asked = AttachRequest { container_id, stdin, tty, stdout, stderr };
-                runtime.attach(asked).await.map(|answer| answer.url)
+                let stream_request = AttachRequest { container_id, stdin, tty, stdout, stderr };
+                runtime.attach(stream_request).await.map(|answer| answer.url)
             }
         };
-        self.pass(request, StreamRequest::Command(verb, options), url.map_err(refused)?).await
+        self.proxy_stream(request, StreamRequest::Command(verb, options), url.map_err(error_response)?).await
     }
 
-    pub(crate) async fn port_forward(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Answer {
+    pub(crate) async fn port_forward(
+        &self,
+        request: Request<()>,
+        place: ContainerPath<'_>,
+        query: &Query,
+    ) -> ServerResponse {
         self.forward(request, place, query).await.unwrap_or_else(|refusal| refusal)
     }
 
-    async fn forward(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Result<Answer> {
+    async fn forward(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Result<ServerResponse> {
         let port = ports(query).map_err(|error| bad_request(error.to_string()))?;
         let uid = self.uid(place)?;
         if !place.uid.is_empty() && place.uid != uid {
@@ -80,11 +85,11 @@ impl Streams<'_> {
         }
         let pod_sandbox_id = self.sandbox(&uid).await?;
         let url = self.host.runtime().port_forward(PortForwardRequest { pod_sandbox_id, port }).await;
-        self.pass(request, StreamRequest::Forward, url.map_err(refused)?.url).await
+        self.proxy_stream(request, StreamRequest::Forward, url.map_err(error_response)?.url).await
     }
 
-    /// The old way to run a command: no streams, all of the output at its end.
-    pub(crate) async fn run(&self, place: ContainerPath<'_>, query: &Query) -> Answer {
+    /// The legacy `run` endpoint: no streams, all output at the end.
+    pub(crate) async fn run(&self, place: ContainerPath<'_>, query: &Query) -> ServerResponse {
         let cmd: Vec<String> = query.get("cmd").split(' ').map(str::to_string).collect();
         let container_id = match self.container(place).await {
             Ok(id) => id,
@@ -96,13 +101,13 @@ impl Streams<'_> {
             Ok(done) => {
                 let output = [done.stdout, done.stderr].concat();
                 if done.exit_code == 0 {
-                    return super::body::answer(StatusCode::OK, "application/json", whole(output));
+                    return super::body::respond(StatusCode::OK, "application/json", whole(output));
                 }
                 let output = String::from_utf8_lossy(&output).into_owned();
                 let why = format!("command '{name}' exited with {}: {output}", done.exit_code);
                 text(StatusCode::INTERNAL_SERVER_ERROR, why)
             }
-            Err(status) => refused(status),
+            Err(status) => error_response(status),
         }
     }
 
@@ -126,7 +131,7 @@ impl Streams<'_> {
             ..ContainerFilter::default()
         };
         let list = self.host.runtime().list_containers(ListContainersRequest { filter: Some(filter) }).await;
-        let newest = list.map_err(refused)?.containers.into_iter().max_by_key(|container| container.created_at);
+        let newest = list.map_err(error_response)?.containers.into_iter().max_by_key(|container| container.created_at);
         newest.map(|container| container.id).ok_or_else(missing)
     }
 
@@ -137,28 +142,33 @@ impl Streams<'_> {
             ..PodSandboxFilter::default()
         };
         let list = self.host.runtime().list_pod_sandbox(ListPodSandboxRequest { filter: Some(filter) }).await;
-        let newest = list.map_err(refused)?.items.into_iter().max_by_key(|sandbox| sandbox.created_at);
+        let newest = list.map_err(error_response)?.items.into_iter().max_by_key(|sandbox| sandbox.created_at);
         let missing = || failed(format!("failed to find sandboxID for pod {uid}\n"));
         newest.map(|sandbox| sandbox.id).ok_or_else(missing)
     }
 
-    async fn pass(&self, request: Request<()>, asked: StreamRequest, url: String) -> Result<Answer> {
+    async fn proxy_stream(
+        &self,
+        request: Request<()>,
+        stream_request: StreamRequest,
+        url: String,
+    ) -> Result<ServerResponse> {
         if !is_upgrade(request.headers()) {
             return Err(bad_request("Upgrade request required".to_string()));
         }
         let (authority, place) = split(&url).map_err(|error| failed(format!("{error}\n")))?;
-        let way = RelayMode::of(request.headers(), asked);
+        let way = RelayMode::of(request.headers(), stream_request);
         let timeouts = Timeouts { idle: self.idle, ..Timeouts::default() };
         let relayed = relay(request, way, place, timeouts, move |onward| async move {
             send(authority, onward).await.map_err(|error| error.to_string())
         })
         .await;
         match relayed.map_err(|why| failed(format!("error dialing backend: {why}\n")))? {
-            Relayed::Here(response) => Ok(response.map(|body| {
+            RelayResponse::Here(response) => Ok(response.map(|body| {
                 use http_body_util::BodyExt;
                 body.map_err(|never| match never {}).boxed_unsync()
             })),
-            Relayed::Behind(response) => Ok(behind(response)),
+            RelayResponse::Behind(response) => Ok(behind(response)),
         }
     }
 }
@@ -188,9 +198,9 @@ struct AddressError {
 enum AddressProblem {
     #[error(transparent)]
     Uri(http::uri::InvalidUri),
-    #[error("only http is spoken to a runtime")]
+    #[error("unsupported scheme, expected http")]
     Scheme,
-    #[error("it names no host")]
+    #[error("missing host")]
     NoHost,
 }
 
@@ -242,16 +252,16 @@ fn ports(query: &Query) -> std::result::Result<Vec<i32>, PortError> {
     query.all("port").flat_map(|value| value.split(',')).map(port).collect()
 }
 
-fn bad_request(why: String) -> Answer {
+fn bad_request(why: String) -> ServerResponse {
     text(StatusCode::BAD_REQUEST, why)
 }
 
-fn failed(why: String) -> Answer {
+fn failed(why: String) -> ServerResponse {
     text(StatusCode::INTERNAL_SERVER_ERROR, why)
 }
 
 /// The response for a runtime's error.
-fn refused(status: Status) -> Answer {
+fn error_response(status: Status) -> ServerResponse {
     let code = match status.code() {
         Code::NotFound => StatusCode::NOT_FOUND,
         Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,

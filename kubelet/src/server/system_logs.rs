@@ -9,14 +9,14 @@ use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
-use super::body::{answer as answered, stream, text, whole};
-use super::{Answer, Settings};
+use super::body::{respond as answered, stream, text, whole};
+use super::{ServerResponse, Settings};
 
 const BLOCK: usize = 64 << 10;
 /// Pieces that wait for the client.
 const WAITING: usize = 4;
 
-pub(crate) async fn answer(settings: &Settings, place: &str, query: &Query) -> Answer {
+pub(crate) async fn respond(settings: &Settings, place: &str, query: &Query) -> ServerResponse {
     if query.has("query") {
         return match settings.system_log_query {
             true => services(settings, query).await,
@@ -45,7 +45,7 @@ fn find(root: &Path, place: &str) -> Option<PathBuf> {
     path.starts_with(&root).then_some(path)
 }
 
-fn directory(path: &Path) -> Answer {
+fn directory(path: &Path) -> ServerResponse {
     let entries = std::fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
     let name = |entry: std::fs::DirEntry| {
         let slash = if entry.file_type().is_ok_and(|kind| kind.is_dir()) { "/" } else { "" };
@@ -60,7 +60,7 @@ fn directory(path: &Path) -> Answer {
     answered(StatusCode::OK, "text/html; charset=utf-8", whole(page))
 }
 
-async fn file(path: &Path) -> Answer {
+async fn file(path: &Path) -> ServerResponse {
     match tokio::fs::File::open(path).await {
         Ok(file) => answered(StatusCode::OK, "text/plain; charset=utf-8", piped(file)),
         Err(error) => text(StatusCode::NOT_FOUND, format!("{error}\n")),
@@ -85,7 +85,7 @@ async fn send(mut from: impl AsyncRead + Unpin, to: mpsc::Sender<Bytes>) {
 
 /// A query of services' logs.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct LogQuery {
     services: Vec<String>,
     arguments: Vec<String>,
 }
@@ -95,7 +95,7 @@ struct Asked {
 enum QueryError {
     #[error("query: Required value: query cannot be empty")]
     Empty,
-    #[error("query: Invalid value: {0:?}: is no name of a service or a file")]
+    #[error("query: Invalid value: {0:?}: must be the name of a service or a file")]
     Name(String),
     #[error("{key}: Invalid value: {source}")]
     Time { key: &'static str, source: api::time::ParseError },
@@ -103,7 +103,7 @@ enum QueryError {
     Number { key: &'static str, source: std::num::ParseIntError },
 }
 
-fn read(query: &Query) -> Result<Asked, QueryError> {
+fn read(query: &Query) -> Result<LogQuery, QueryError> {
     let services: Vec<String> = query.all("query").filter(|name| !name.is_empty()).map(str::to_string).collect();
     if services.is_empty() {
         return Err(QueryError::Empty);
@@ -131,29 +131,29 @@ fn read(query: &Query) -> Result<Asked, QueryError> {
     if query.has("pattern") {
         arguments.push(format!("--grep={}", query.get("pattern")));
     }
-    Ok(Asked { services, arguments })
+    Ok(LogQuery { services, arguments })
 }
 
-/// From the journal if there is one, else from the file of the name.
-async fn services(settings: &Settings, query: &Query) -> Answer {
-    let asked = match read(query) {
-        Ok(asked) => asked,
+/// Reads the file with the name of the service if it exists, else the journal.
+async fn services(settings: &Settings, query: &Query) -> ServerResponse {
+    let requested = match read(query) {
+        Ok(requested) => requested,
         Err(why) => return text(StatusCode::NOT_ACCEPTABLE, format!("{why}\n")),
     };
-    if let [file] = &asked.services[..]
+    if let [file] = &requested.services[..]
         && let Some(path) = candidates(file).iter().find_map(|place| find(&settings.log_dir, place))
         && path.is_file()
     {
-        if !asked.arguments.is_empty() {
+        if !requested.arguments.is_empty() {
             let why = "sinceTime, untilTime, tailLines, pattern and boot are for the journal; this is a file\n";
             return text(StatusCode::NOT_ACCEPTABLE, why);
         }
         return self::file(&path).await;
     }
-    let units = asked.services.iter().map(|name| format!("--unit={name}"));
+    let units = requested.services.iter().map(|name| format!("--unit={name}"));
     let command = tokio::process::Command::new("journalctl")
         .args(["--utc", "--no-pager", "--output=short-precise"])
-        .args(asked.arguments.iter().cloned().chain(units))
+        .args(requested.arguments.iter().cloned().chain(units))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -169,7 +169,7 @@ async fn services(settings: &Settings, query: &Query) -> Answer {
             });
             answered(StatusCode::OK, "text/plain; charset=utf-8", stream(pieces))
         }
-        _ => text(StatusCode::INTERNAL_SERVER_ERROR, "there is no such file, and no journal on this machine\n"),
+        _ => text(StatusCode::INTERNAL_SERVER_ERROR, "file not found, and journald is not available\n"),
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn converts_or_rejects_queries() {
-        let of = |query: &str| read(&Query::parse(query)).map(|asked| asked.arguments.join(" "));
+        let of = |query: &str| read(&Query::parse(query)).map(|requested| requested.arguments.join(" "));
         assert_eq!(of("query=kubelet"), Ok(String::new()));
         assert_eq!(
             of("query=kubelet&sinceTime=1970-01-01T00:00:09Z&tailLines=3&pattern=a b"),

@@ -14,7 +14,7 @@ use crate::model::pod;
 use crate::model::problem::Problem;
 use crate::node::Node;
 use crate::pod::status;
-use crate::pod::worker::Ending;
+use crate::pod::worker::Termination;
 
 /// From here on pods are critical.
 const CRITICAL: i64 = 2_000_000_000;
@@ -24,7 +24,7 @@ const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.
 /// How long the final statuses of killed pods, and of the node, are waited for.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Pods that end at the same time, and how long they have.
+/// Pods that are terminated together, and their grace period.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) period: Duration,
@@ -67,16 +67,16 @@ pub(crate) fn plan(shutdown: &Shutdown, pods: &[Arc<Tree>]) -> Vec<Group> {
     groups
 }
 
-fn ending(pod: &Tree, grace_seconds: i64, now: i64) -> Ending {
-    Ending {
+fn termination(pod: &Tree, grace_seconds: i64, now: i64) -> Termination {
+    Termination {
         problem: Problem { reason: "Terminated".into(), message: MESSAGE.to_string() },
         grace_seconds: Some(grace_seconds),
         condition: Some(status::disruption(pod, MESSAGE, now)),
     }
 }
 
-/// Stops the pods and reports the node as not ready; returns when they have stopped and the API has their statuses, or
-/// their time is over.
+/// Stops the pods and reports the node as not ready. Returns when the pods have stopped and the API has their statuses,
+/// or after the timeout.
 pub async fn run(node: &Node, running: &Kubelet, shutdown: &Shutdown) {
     node.record_event("NodeShutdown", "Shutdown manager detected shutdown event");
     node.update_reports(|reports| reports.shutting_down = true);
@@ -95,7 +95,7 @@ pub async fn run(node: &Node, running: &Kubelet, shutdown: &Shutdown) {
 }
 
 /// The shutdown was cancelled: the node accepts pods again. Stopped pods stay stopped.
-pub fn call_off(node: &Node) {
+pub fn cancel(node: &Node) {
     node.record_event("NodeShutdown", "Shutdown manager detected shutdown cancellation");
     node.update_reports(|reports| reports.shutting_down = false);
 }
@@ -106,7 +106,7 @@ async fn end(running: &Kubelet, group: &Group) {
     let now = running.context.clock.now().seconds;
     for (uid, grace) in &group.pods {
         if let Some((pod, _)) = running.workers.find(uid) {
-            running.workers.end(uid, ending(&pod, *grace, now));
+            running.workers.end(uid, termination(&pod, *grace, now));
         }
     }
     let uids: Vec<String> = group.pods.iter().map(|(uid, _)| uid.clone()).collect();
@@ -115,12 +115,12 @@ async fn end(running: &Kubelet, group: &Group) {
     }
 }
 
-/// Waits until nothing of pods runs and the API knows it.
+/// Waits until no container of the pods runs and the API has their status.
 async fn is_down(running: &Kubelet, uids: &[String]) {
     for uid in uids {
         running.workers.is_down(uid).await;
     }
-    running.context.statuses.settled(uids).await;
+    running.context.statuses.wait_until_written(uids).await;
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use crate::objects;
 pub(crate) enum ManifestError {
     #[error(transparent)]
     Yaml(#[from] yaml::Error),
-    #[error("a Pod of v1 is wanted, not a {kind:?} of {version:?}")]
+    #[error("expected a v1 Pod, got {kind:?} of {version:?}")]
     Kind { kind: String, version: String },
-    #[error("metadata.uid {0:?}: directories cannot be called so")]
+    #[error("metadata.uid {0:?}: not a valid directory name")]
     Uid(String),
     #[error("static pods may not reference {0}")]
     Reference(&'static str),
@@ -43,7 +43,7 @@ pub(crate) fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Resu
     annotations.set(pod::HASH, uid.as_str());
     annotations.set(pod::SOURCE, source);
     tree.child("spec").set("nodeName", node);
-    // Nothing that the API knows of may drive it away.
+    // No taint of the node may evict a static pod.
     tree.child("spec").list_entry("tolerations").push(tree! { "operator" => "Exists", "effect" => "NoExecute" });
     check_references(&tree)?;
     let kind = &kinds::core::pod::KIND;
@@ -55,7 +55,7 @@ pub(crate) fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Resu
     if texts.is_empty() { Ok(tree) } else { Err(ManifestError::Invalid(texts)) }
 }
 
-/// It runs without the API, and cannot depend on its objects.
+/// A static pod runs without the API server, and cannot depend on API objects.
 fn check_references(pod: &Tree) -> Result<(), ManifestError> {
     match reference(pod) {
         Some(what) => Err(ManifestError::Reference(what)),
@@ -81,7 +81,7 @@ fn reference(pod: &Tree) -> Option<&'static str> {
     }
 }
 
-/// Kinds of volumes that may name a secret, and are nothing of the API's otherwise.
+/// Kinds of volumes that may name a secret, and otherwise refer to no API object.
 const WITH_SECRET: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"];
 const VOLUMES: [(&str, &str); 5] = [
     ("csi", "csidrivers (via CSI volumes)"),
@@ -116,7 +116,7 @@ fn hash(parts: &[&[u8]]) -> String {
     format!("{:016x}{:016x}", sums[0], sums[1])
 }
 
-/// The mirror of a static pod, as the API is to show it.
+/// The mirror pod of a static pod.
 pub(crate) fn mirror(pod: &Tree, node: &Tree) -> Tree {
     let mut mirror = pod.clone();
     let uid = pod::uid(pod).to_string();
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn rejects_invalid_static_pods() {
         let cases = [
-            ("{apiVersion: v1, kind: Service}", "a Pod of v1 is wanted"),
+            ("{apiVersion: v1, kind: Service}", "expected a v1 Pod"),
             ("{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: {}}", "spec.containers"),
             (&POD.replace("name: web", "name: ../web"), "metadata.name"),
             (&POD.replace("name: web", "namespace: ../.., name: web"), "metadata.namespace"),

@@ -22,7 +22,7 @@ const CHECK: Duration = Duration::from_secs(60);
 pub(crate) enum Step {
     /// Shows a static pod, by its uid.
     Create(String),
-    /// Takes away a mirror: namespace, name and uid.
+    /// Deletes a mirror pod: namespace, name and UID.
     Delete(String, String, String),
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>], all_known: bool) -
     steps
 }
 
-/// What mirror pods need.
+/// The dependencies of mirror pods.
 pub(crate) struct Mirrors {
     pub(crate) client: Client,
     pub(crate) node: NodeView,
@@ -58,7 +58,7 @@ pub(crate) struct Mirrors {
     pub(crate) statuses: Arc<Writer>,
 }
 
-/// Keeps mirrors in step until it is dropped.
+/// Syncs mirror pods until it is dropped.
 pub(crate) async fn follow(mirrors: Mirrors, workers: Arc<Workers>, mut all_known: watch::Receiver<bool>) {
     loop {
         let is_known = *all_known.borrow_and_update();
@@ -66,7 +66,7 @@ pub(crate) async fn follow(mirrors: Mirrors, workers: Arc<Workers>, mut all_know
         let steps = plan(&statics, &mirrors.pods.all(), is_known);
         let revision = mirrors.pods.revision();
         for step in &steps {
-            if let Err(error) = carry_out(&mirrors, &statics, step).await {
+            if let Err(error) = apply_step(&mirrors, &statics, step).await {
                 tracing::debug!(%error, "failed to sync mirror pod");
             }
         }
@@ -84,11 +84,11 @@ pub(crate) async fn follow(mirrors: Mirrors, workers: Arc<Workers>, mut all_know
     }
 }
 
-async fn carry_out(mirrors: &Mirrors, statics: &[Arc<Tree>], step: &Step) -> client::Result<()> {
+async fn apply_step(mirrors: &Mirrors, statics: &[Arc<Tree>], step: &Step) -> client::Result<()> {
     match step {
         Step::Create(uid) => {
             let own = statics.iter().find(|own| pod::uid(own) == uid);
-            // A node that is not registered yet cannot own anything.
+            // A node that is not registered yet cannot be an owner.
             let node = mirrors.node.object().filter(|node| !node.str("metadata.uid").is_empty());
             let (Some(own), Some(node)) = (own, node) else { return Ok(()) };
             mirrors.client.create(PODS, pod::namespace(own), &manifest::mirror(own, &node)).await?;
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(plan(&[], &[mirror("a", "m", "1"), own("b", "2")]), [delete("a", "m")]);
         // The changed pod gets its mirror once the old mirror was deleted.
         assert_eq!(plan(&[own("a", "2")], &[mirror("a", "m", "1")]), [delete("a", "m")]);
-        // Another pod has the name: there can be no mirror.
+        // Another pod has the name: the mirror pod cannot be created.
         assert_eq!(plan(&[own("a", "1")], &[own("a", "x")]), []);
     }
 

@@ -22,17 +22,17 @@ const MOST: usize = 10 << 20;
 
 /// A static pod, and its file or URL.
 #[derive(Debug, Clone, PartialEq)]
-struct Own {
+struct StaticPod {
     origin: String,
     pod: Arc<Tree>,
 }
 
 /// By uid.
-type Pods = BTreeMap<String, Own>;
+type Pods = BTreeMap<String, StaticPod>;
 
 /// The pods and errors of a source.
 #[derive(Debug, Default)]
-struct Found {
+struct SourceContent {
     pods: Pods,
     /// Unreadable files, and why.
     problems: BTreeMap<String, ReadError>,
@@ -47,12 +47,12 @@ enum ReadError {
     Manifest(#[from] manifest::ManifestError),
 }
 
-impl Found {
+impl SourceContent {
     fn add(&mut self, origin: String, read: Result<Tree, ReadError>) {
         match read {
             Ok(pod) => {
                 let uid = pod::uid(&pod).to_string();
-                self.pods.insert(uid, Own { origin, pod: Arc::new(pod) });
+                self.pods.insert(uid, StaticPod { origin, pod: Arc::new(pod) });
             }
             Err(why) => drop(self.problems.insert(origin, why)),
         }
@@ -68,10 +68,11 @@ struct Changes {
 
 /// An unreadable file does not count as removed, and blocks no other file. A pod with a UID in its file is the same pod
 /// after a change.
-fn changes(known: &Pods, found: &Found) -> Changes {
-    let is_gone =
-        |(uid, own): &(&String, &Own)| !found.pods.contains_key(*uid) && !found.problems.contains_key(&own.origin);
-    let is_new = |(uid, own): &(&String, &Own)| known.get(*uid).is_none_or(|before| before.pod != own.pod);
+fn changes(known: &Pods, found: &SourceContent) -> Changes {
+    let is_gone = |(uid, own): &(&String, &StaticPod)| {
+        !found.pods.contains_key(*uid) && !found.problems.contains_key(&own.origin)
+    };
+    let is_new = |(uid, own): &(&String, &StaticPod)| known.get(*uid).is_none_or(|before| before.pod != own.pod);
     Changes {
         gone: known.iter().filter(is_gone).map(|(uid, _)| uid.clone()).collect(),
         come: found.pods.iter().filter(is_new).map(|(_, own)| own.pod.clone()).collect(),
@@ -79,7 +80,7 @@ fn changes(known: &Pods, found: &Found) -> Changes {
 }
 
 /// Updates the workers to the pods that were read.
-fn apply(workers: &Arc<Workers>, known: &mut Pods, found: Found) {
+fn apply(workers: &Arc<Workers>, known: &mut Pods, found: SourceContent) {
     let Changes { gone, come } = changes(known, &found);
     for uid in &gone {
         workers.remove(uid);
@@ -102,7 +103,7 @@ impl FileSource {
     }
 
     /// Applies the current files; false if they cannot be listed.
-    pub(crate) fn look(&mut self, workers: &Arc<Workers>) -> bool {
+    pub(crate) fn sync_pods(&mut self, workers: &Arc<Workers>) -> bool {
         match read(&self.path, &self.node) {
             Ok(found) => {
                 found.problems.iter().for_each(|(file, why)| tracing::error!("{file}: {why}"));
@@ -116,12 +117,12 @@ impl FileSource {
         }
     }
 
-    /// Follows it until it is dropped; `known_once` becomes true once its pods are known.
+    /// Watches the source until it is dropped; `known_once` becomes true once its pods are known.
     pub(crate) async fn follow(mut self, period: Duration, workers: Arc<Workers>, known_once: watch::Sender<bool>) {
         loop {
             // Watched before it is read, so that no change in between is missed.
             let files = Files::watch(std::slice::from_ref(&self.path)).ok();
-            if self.look(&workers) {
+            if self.sync_pods(&workers) {
                 known_once.send_replace(true);
             }
             let changed = async {
@@ -136,9 +137,9 @@ impl FileSource {
 }
 
 /// The pods of a directory or a file. An error if it cannot be listed.
-fn read(path: &Path, node: &str) -> std::io::Result<Found> {
-    let mut found = Found::default();
-    for file in files_of(path)? {
+fn read(path: &Path, node: &str) -> std::io::Result<SourceContent> {
+    let mut found = SourceContent::default();
+    for file in list_files(path)? {
         let origin = file.display().to_string();
         let read = match read_file(&file) {
             // Removed after the directory was read.
@@ -151,7 +152,7 @@ fn read(path: &Path, node: &str) -> std::io::Result<Found> {
 }
 
 /// Empty if the path does not exist.
-fn files_of(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn list_files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Ok(kind) if kind.is_file() => return Ok(vec![path.to_path_buf()]),

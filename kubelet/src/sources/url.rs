@@ -10,7 +10,7 @@ use http_body_util::Empty;
 use http_client::{ConnectError, Stream, Trust, body, connect::secure, dial, tls};
 use tokio::sync::watch;
 
-use super::{Found, MOST, manifest};
+use super::{MOST, SourceContent, manifest};
 use crate::config::Config;
 use crate::pod::worker::Workers;
 
@@ -27,7 +27,7 @@ pub(crate) struct Source {
 pub enum SourceError {
     #[error("staticPodURL (--manifest-url) {url:?}: {source}")]
     Url { url: String, source: http::uri::InvalidUri },
-    #[error("staticPodURL (--manifest-url) {0:?}: an address of http or https is wanted")]
+    #[error("staticPodURL (--manifest-url) {0:?}: must be an http or https URL")]
     Scheme(String),
     #[error("staticPodURLHeader (--manifest-url-header): {0}")]
     Headers(#[from] http::Error),
@@ -40,7 +40,7 @@ enum FetchError {
     Request(#[from] http::Error),
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("there is no CA bundle: {}", tls::SYSTEM_BUNDLES.join(", "))]
+    #[error("found no CA bundle in {}", tls::SYSTEM_BUNDLES.join(", "))]
     NoCaBundle,
     #[error(transparent)]
     TlsConfig(#[from] tls::Error),
@@ -48,9 +48,9 @@ enum FetchError {
     Http(#[from] hyper::Error),
     #[error(transparent)]
     Body(#[from] body::BodyError<hyper::Error>),
-    #[error("it answers {0}")]
+    #[error("it returned {0}")]
     Status(http::StatusCode),
-    #[error("it does not answer")]
+    #[error("the request timed out")]
     Timeout,
 }
 
@@ -116,9 +116,9 @@ async fn exchange(stream: Stream, request: http::Request<Empty<Bytes>>) -> Resul
 }
 
 /// A pod, or the pods of a list; an empty response has none.
-fn read(bytes: &[u8], node: &str, url: &str) -> Result<Found, ReadError> {
+fn read(bytes: &[u8], node: &str, url: &str) -> Result<SourceContent, ReadError> {
     if bytes.is_empty() {
-        return Ok(Found::default());
+        return Ok(SourceContent::default());
     }
     let tree = yaml::decode(bytes)?;
     let is_list = (tree.str("apiVersion"), tree.str("kind")) == ("v1", "PodList");
@@ -127,7 +127,7 @@ fn read(bytes: &[u8], node: &str, url: &str) -> Result<Found, ReadError> {
         false => vec![bytes.to_vec()],
     };
     let pods = texts.iter().map(|text| manifest::read(text, node, "http", url)).collect::<Result<Vec<_>, _>>()?;
-    let mut found = Found::default();
+    let mut found = SourceContent::default();
     pods.into_iter().for_each(|pod| found.add(url.to_string(), Ok(pod)));
     Ok(found)
 }
@@ -215,20 +215,20 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}/pods?x=1", listener.local_addr().expect("an address"));
         let answers = tokio::spawn(async move {
-            let mut asked = Vec::new();
+            let mut requests = Vec::new();
             for answer in ["200 OK\r\ncontent-length: 2\r\n\r\nhi", "500 No\r\ncontent-length: 0\r\n\r\n"] {
                 let (mut socket, _) = listener.accept().await.expect("a client");
                 let mut text = vec![0; 4096];
                 let length = socket.read(&mut text).await.expect("a request");
-                asked.push(String::from_utf8_lossy(&text[..length]).to_lowercase());
+                requests.push(String::from_utf8_lossy(&text[..length]).to_lowercase());
                 socket.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.expect("an answer");
             }
-            asked
+            requests
         });
         let source = Source::new(&url, &[("Who".to_string(), "me".to_string())]).expect("a source");
         assert_eq!(source.fetch().await.expect("a response"), "hi");
         assert!(source.fetch().await.is_err_and(|why| why.to_string().contains("500")));
-        let asked = answers.await.expect("requests");
-        assert!(asked[0].starts_with("get /pods?x=1 ") && asked[0].contains("who: me"), "{asked:?}");
+        let requests = answers.await.expect("requests");
+        assert!(requests[0].starts_with("get /pods?x=1 ") && requests[0].contains("who: me"), "{requests:?}");
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn write(
         let _ = fs::remove_dir_all(&fresh);
         return Err(error);
     }
-    clear(dir, &fresh, &tops(files.keys().map(String::as_str)))
+    clear(dir, &fresh, &top_entries(files.keys().map(String::as_str)))
 }
 
 /// Readable files by path; unreadable ones were not written by the kubelet.
@@ -69,7 +69,7 @@ fn is_same(old: &Content, files: &Files) -> bool {
 }
 
 /// The first components of paths: the entries of the volume's directory.
-fn tops<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
+fn top_entries<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
     paths.filter_map(|path| path.split('/').next()).collect()
 }
 
@@ -99,14 +99,14 @@ fn fill(directory: &Path, files: &Files) -> io::Result<()> {
         let parts: Vec<&str> = path.split('/').collect();
         for part in &parts[..parts.len() - 1] {
             here.push(part);
-            make_directory(&here)?;
+            create_directory(&here)?;
         }
         write_file(&directory.join(path), file)?;
     }
     Ok(())
 }
 
-fn make_directory(path: &Path) -> io::Result<()> {
+fn create_directory(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Ok(()) => set_mode(path, 0o755),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
@@ -129,7 +129,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 
 /// Links to new files are created before the rename, so that they are not dangling for long.
 fn swap(dir: &Path, fresh: &Path, files: &Files) -> io::Result<()> {
-    for top in tops(files.keys().map(String::as_str)) {
+    for top in top_entries(files.keys().map(String::as_str)) {
         match symlink(Path::new(DATA).join(top), dir.join(top)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             linked => linked?,

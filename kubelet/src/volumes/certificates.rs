@@ -26,7 +26,7 @@ const SPREAD: Duration = Duration::from_secs(300);
 struct Key {
     uid: String,
     volume: String,
-    /// Which source of the volume it is.
+    /// The index of the volume's source.
     source: usize,
 }
 
@@ -35,13 +35,13 @@ struct Key {
 pub(crate) struct Credential {
     pub(crate) key: String,
     pub(crate) chain: String,
-    /// When it should be replaced, in seconds since the epoch.
+    /// When the certificate should be replaced, in seconds since the epoch.
     pub(crate) due: i64,
 }
 
 /// A request that is under way.
 #[derive(Debug, Clone)]
-struct Asked {
+struct PendingRequest {
     name: String,
     key: String,
 }
@@ -49,15 +49,15 @@ struct Asked {
 #[derive(Debug, Clone, Default)]
 struct State {
     has: Option<Credential>,
-    asked: Option<Asked>,
-    /// A signer's refusal is for good.
-    refused: Option<Refusal>,
+    pending: Option<PendingRequest>,
+    /// A rejection by the signer is final.
+    refused: Option<CertificateRejection>,
 }
 
 /// A signer's refusal, which is final.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("PodCertificateRequest was permanently {outcome}: reason={reason:?} message={message:?}")]
-pub(crate) struct Refusal {
+pub(crate) struct CertificateRejection {
     outcome: &'static str,
     reason: String,
     message: String,
@@ -69,7 +69,7 @@ pub(crate) enum CertificateError {
     #[error("credential bundle is not issued yet")]
     Pending,
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] CertificateRejection),
     #[error("while fetching service account: {}", .0.message())]
     Account(#[source] client::Error),
     #[error("while getting node object: {}", .0.message())]
@@ -93,9 +93,9 @@ pub(crate) enum CertificateError {
 
 /// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum RequestState {
     Pending,
-    Refused(Refusal),
+    Refused(CertificateRejection),
     Issued { chain: String, refresh: i64 },
 }
 
@@ -113,7 +113,7 @@ impl Certificates {
         self.states.lock()
     }
 
-    pub(crate) fn forget(&self, uid: &str) {
+    pub(crate) fn remove_pod(&self, uid: &str) {
         self.states().retain(|key, _| key.uid != uid);
     }
 
@@ -146,32 +146,32 @@ impl Certificates {
         if let Some(refused) = &state.refused {
             return Err(refused.clone().into());
         }
-        let asked = match state.asked.clone() {
-            Some(asked) => asked,
-            None => ask(host, pod, wanted).await?,
+        let pending = match state.pending.clone() {
+            Some(pending) => pending,
+            None => create_request(host, pod, wanted).await?,
         };
-        state.asked = Some(asked.clone());
-        match wait(&host.client, pod::namespace(pod), &asked.name).await? {
-            None => state.asked = None,
-            Some(Answer::Pending) => {}
-            Some(Answer::Refused(refusal)) => {
+        state.pending = Some(pending.clone());
+        match wait(&host.client, pod::namespace(pod), &pending.name).await? {
+            None => state.pending = None,
+            Some(RequestState::Pending) => {}
+            Some(RequestState::Refused(refusal)) => {
                 state.refused = Some(refusal.clone());
                 return Err(refusal.into());
             }
-            Some(Answer::Issued { chain, refresh }) => {
+            Some(RequestState::Issued { chain, refresh }) => {
                 let spread = i64::try_from(self.random.below(SPREAD.as_secs())).unwrap_or(0);
-                state.has = Some(Credential { key: asked.key, chain, due: refresh + spread });
-                state.asked = None;
+                state.has = Some(Credential { key: pending.key, chain, due: refresh + spread });
+                state.pending = None;
             }
         }
         Ok(())
     }
 }
 
-async fn ask(host: &Host, pod: &Tree, wanted: &Tree) -> Result<Asked, CertificateError> {
+async fn create_request(host: &Host, pod: &Tree, wanted: &Tree) -> Result<PendingRequest, CertificateError> {
     let kind = wanted.str("keyType").to_string();
     // A large RSA key takes a second.
-    let made = tokio::task::spawn_blocking(move || make(&kind)).await?;
+    let made = tokio::task::spawn_blocking(move || create_key(&kind)).await?;
     let (key, request) = made?;
     let (namespace, account) = (pod::namespace(pod), pod.str("spec.serviceAccountName"));
     let account = host.client.get(ACCOUNTS, namespace, account).await;
@@ -180,12 +180,12 @@ async fn ask(host: &Host, pod: &Tree, wanted: &Tree) -> Result<Asked, Certificat
     let node = node.map_err(CertificateError::Node)?;
     let made = host.client.create(REQUESTS, namespace, &object(pod, &account, &node, wanted, &request)).await;
     let made = made.map_err(CertificateError::Create)?;
-    Ok(Asked { name: made.str("metadata.name").to_string(), key })
+    Ok(PendingRequest { name: made.str("metadata.name").to_string(), key })
 }
 
 /// A key, and a signing request that proves possession of the key. It has no subject: the signer decides the content of
 /// the certificate.
-fn make(kind: &str) -> Result<(String, Vec<u8>), CertificateError> {
+fn create_key(kind: &str) -> Result<(String, Vec<u8>), CertificateError> {
     let key = match kind {
         "RSA3072" => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_3072),
         "RSA4096" => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_4096),
@@ -225,15 +225,15 @@ fn object(pod: &Tree, account: &Tree, node: &Tree, wanted: &Tree, request: &[u8]
     }
 }
 
-/// The result, if it is there soon; None if the request was deleted.
-async fn wait(client: &Client, namespace: &str, name: &str) -> Result<Option<Answer>, CertificateError> {
+/// The result, if the signer responds soon; None if the request was deleted.
+async fn wait(client: &Client, namespace: &str, name: &str) -> Result<Option<RequestState>, CertificateError> {
     for look in 0..LOOKS {
         if look > 0 {
             tokio::time::sleep(LOOK).await;
         }
         match client.get(REQUESTS, namespace, name).await {
-            Ok(request) => match answer(&request)? {
-                Answer::Pending => {}
+            Ok(request) => match request_state(&request)? {
+                RequestState::Pending => {}
                 answer => return Ok(Some(answer)),
             },
             Err(error) if error.is_not_found() => return Ok(None),
@@ -243,26 +243,26 @@ async fn wait(client: &Client, namespace: &str, name: &str) -> Result<Option<Ans
             }
         }
     }
-    Ok(Some(Answer::Pending))
+    Ok(Some(RequestState::Pending))
 }
 
-fn answer(request: &Tree) -> Result<Answer, CertificateError> {
+fn request_state(request: &Tree) -> Result<RequestState, CertificateError> {
     for condition in request.list("status.conditions") {
         let refused = |outcome| {
             let (reason, message) = (condition.str("reason").to_string(), condition.str("message").to_string());
-            Refusal { outcome, reason, message }
+            CertificateRejection { outcome, reason, message }
         };
         match condition.str("type") {
-            "Denied" => return Ok(Answer::Refused(refused("denied"))),
-            "Failed" => return Ok(Answer::Refused(refused("failed"))),
+            "Denied" => return Ok(RequestState::Refused(refused("denied"))),
+            "Failed" => return Ok(RequestState::Refused(refused("failed"))),
             "Issued" => {
                 let refresh = time::parse(request.str("status.beginRefreshAt"))?.seconds;
-                return Ok(Answer::Issued { chain: request.str("status.certificateChain").to_string(), refresh });
+                return Ok(RequestState::Issued { chain: request.str("status.certificateChain").to_string(), refresh });
             }
             _ => {}
         }
     }
-    Ok(Answer::Pending)
+    Ok(RequestState::Pending)
 }
 
 #[cfg(test)]
@@ -271,28 +271,28 @@ mod tests {
 
     #[test]
     fn reads_the_result_of_a_request() {
-        let check = |status: &str, wanted: Answer| {
-            assert_eq!(answer(&api::yaml::decode(status.as_bytes()).unwrap()).unwrap(), wanted, "{status}");
+        let check = |status: &str, wanted: RequestState| {
+            assert_eq!(request_state(&api::yaml::decode(status.as_bytes()).unwrap()).unwrap(), wanted, "{status}");
         };
-        check("{}", Answer::Pending);
-        let refusal = Refusal { outcome: "denied", reason: "R".to_string(), message: "M".to_string() };
+        check("{}", RequestState::Pending);
+        let refusal = CertificateRejection { outcome: "denied", reason: "R".to_string(), message: "M".to_string() };
         let text = "PodCertificateRequest was permanently denied: reason=\"R\" message=\"M\"";
         assert_eq!(refusal.to_string(), text);
-        check("status: {conditions: [{type: Denied, reason: R, message: M}]}", Answer::Refused(refusal));
+        check("status: {conditions: [{type: Denied, reason: R, message: M}]}", RequestState::Refused(refusal));
         check(
             "status: {conditions: [{type: Issued}], certificateChain: C, beginRefreshAt: '1970-01-01T00:01:00Z'}",
-            Answer::Issued { chain: "C".to_string(), refresh: 60 },
+            RequestState::Issued { chain: "C".to_string(), refresh: 60 },
         );
         let bad = api::yaml::decode(b"status: {conditions: [{type: Issued}], beginRefreshAt: soon}").unwrap();
-        assert!(answer(&bad).is_err());
+        assert!(request_state(&bad).is_err());
     }
 
     #[test]
     fn generates_keys_of_all_types() {
         for kind in ["RSA3072", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"] {
-            let (key, request) = make(kind).unwrap();
+            let (key, request) = create_key(kind).unwrap();
             assert!(key.starts_with("-----BEGIN PRIVATE KEY-----") && request.len() > 50, "{kind}");
         }
-        assert!(make("DSA").unwrap_err().to_string().contains("unknown key type \"DSA\""));
+        assert!(create_key("DSA").unwrap_err().to_string().contains("unknown key type \"DSA\""));
     }
 }

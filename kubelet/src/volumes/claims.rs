@@ -1,4 +1,4 @@
-//! From a pod's claim to the persistent volume that it is bound to.
+//! Resolves a pod's claim to the persistent volume that it is bound to.
 
 use api::Tree;
 use client::{Client, Resource};
@@ -10,20 +10,20 @@ const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
 const VOLUMES: Resource = Resource::core("persistentvolumes");
 
 /// The source of a pod's volume.
-pub(crate) enum Found {
+pub(crate) enum VolumeSource {
     /// A volume that the pod itself defines.
     Own,
     Persistent(Box<Tree>),
 }
 
-impl Found {
+impl VolumeSource {
     /// The object that has the field of the volume's kind.
     pub(crate) fn spec<'a>(&'a self, volume: &'a Tree) -> &'a Tree {
         self.persistent().map_or(volume, |persistent| persistent.at("spec"))
     }
 
     pub(crate) fn persistent(&self) -> Option<&Tree> {
-        if let Found::Persistent(volume) = self { Some(volume) } else { None }
+        if let VolumeSource::Persistent(volume) = self { Some(volume) } else { None }
     }
 
     pub(crate) fn name<'a>(&'a self, volume: &'a Tree) -> &'a str {
@@ -73,11 +73,11 @@ pub(crate) enum ClaimError {
 
 /// Gets a claim and its volume; the node authorizer allows a node to get them one by one, and only while its pods use
 /// them.
-pub(crate) async fn resolve(client: &Client, pod: &Tree, volume: &Tree) -> Result<Found, Failure> {
-    let Some(name) = claim_of(pod, volume) else { return Ok(Found::Own) };
+pub(crate) async fn resolve(client: &Client, pod: &Tree, volume: &Tree) -> Result<VolumeSource, Failure> {
+    let Some(name) = claim_name(pod, volume) else { return Ok(VolumeSource::Own) };
     let namespace = pod::namespace(pod);
     let found = find(client, pod, volume, &name).await;
-    found.map(|found| Found::Persistent(Box::new(found))).map_err(|source| {
+    found.map(|found| VolumeSource::Persistent(Box::new(found))).map_err(|source| {
         let (namespace, name) = (namespace.to_string(), name.clone());
         Failure::at(Step::Process, ProcessError { namespace, name, source })
     })
@@ -95,7 +95,7 @@ async fn find(client: &Client, pod: &Tree, volume: &Tree, name: &str) -> Result<
 }
 
 /// The claim of a volume: a named one, or one that was created for the pod.
-fn claim_of(pod: &Tree, volume: &Tree) -> Option<String> {
+fn claim_name(pod: &Tree, volume: &Tree) -> Option<String> {
     if volume.has("persistentVolumeClaim") {
         return Some(volume.str("persistentVolumeClaim.claimName").to_string());
     }
@@ -141,9 +141,9 @@ mod tests {
         let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
         let pod = read("metadata: {name: p, namespace: ns, uid: u}");
         let (named, own) = (read("{name: v, persistentVolumeClaim: {claimName: c}}"), read("{name: v, ephemeral: {}}"));
-        assert_eq!(claim_of(&pod, &named).as_deref(), Some("c"));
-        assert_eq!(claim_of(&pod, &own).as_deref(), Some("p-v"));
-        assert_eq!(claim_of(&pod, &read("{name: v, emptyDir: {}}")), None);
+        assert_eq!(claim_name(&pod, &named).as_deref(), Some("c"));
+        assert_eq!(claim_name(&pod, &own).as_deref(), Some("p-v"));
+        assert_eq!(claim_name(&pod, &read("{name: v, emptyDir: {}}")), None);
         let bound = "spec: {volumeName: x}, status: {phase: Bound}";
         let owned = format!("{{metadata: {{name: p-v, ownerReferences: [{{controller: true, uid: u}}]}}, {bound}}}");
         let cases = [

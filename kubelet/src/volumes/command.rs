@@ -44,7 +44,7 @@ impl Command {
         command.args(["--kill-after=5", SECONDS, self.program]).args(&self.arguments).stdin(Stdio::null()).output()
     }
 
-    /// Runs it to a good end.
+    /// Runs the command; an exit code other than 0 is an error.
     pub(crate) fn run(&self) -> Result<(), CommandError> {
         let output = self.output()?;
         if output.status.success() {

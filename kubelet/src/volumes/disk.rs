@@ -10,7 +10,7 @@ use super::command::{Command, CommandError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Disk {
     pub(crate) device: PathBuf,
-    /// Of file system; "" for whatever is there.
+    /// The type of the file system; "" for the existing one.
     pub(crate) kind: String,
     pub(crate) options: Vec<String>,
     pub(crate) read_only: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Disk {
 
 /// The content of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Found {
+enum DeviceContent {
     Nothing,
     FileSystem(String),
     /// A partition table, or unknown content.
@@ -36,7 +36,7 @@ pub(crate) enum DiskError {
     FsType(String),
     #[error("blkid cannot be run: {0}")]
     Blkid(std::io::Error),
-    #[error("{device} cannot be looked at: {output}")]
+    #[error("failed to probe {device}: {output}")]
     Probe { device: String, output: String },
     #[error("cannot mount unformatted disk {0} as we are manipulating it in read-only mode")]
     ReadOnly(String),
@@ -51,7 +51,7 @@ pub(crate) enum DiskError {
 /// Two pods can use the same device: only one of them creates its file system.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Where no kind is named and nothing is there.
+/// The file system of an empty device, if the volume names none.
 const DEFAULT: &str = "ext4";
 
 impl Disk {
@@ -59,13 +59,13 @@ impl Disk {
         self.check_names()?;
         let _alone = ALONE.lock();
         let device = self.device.display().to_string();
-        let kind = match self.look()? {
-            Found::FileSystem(kind) => {
+        let kind = match self.read_content()? {
+            DeviceContent::FileSystem(kind) => {
                 self.check(&device)?;
                 if self.kind.is_empty() { kind } else { self.kind.clone() }
             }
-            Found::Nothing => self.make(&device)?,
-            Found::Other(content) => return Err(DiskError::Content { device, content }),
+            DeviceContent::Nothing => self.format(&device)?,
+            DeviceContent::Other(content) => return Err(DiskError::Content { device, content }),
         };
         let mut options = if self.read_only { vec!["ro".to_string()] } else { Vec::new() };
         options.extend(self.options.iter().cloned());
@@ -85,23 +85,23 @@ impl Disk {
         Ok(())
     }
 
-    fn look(&self) -> Result<Found, DiskError> {
+    fn read_content(&self) -> Result<DeviceContent, DiskError> {
         let device = self.device.display().to_string();
         let arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", &device].map(str::to_string).to_vec();
         let output = Command { program: "blkid", arguments }.output();
         let output = output.map_err(DiskError::Blkid)?;
-        let found = judge(output.status.code(), &String::from_utf8_lossy(&output.stdout));
+        let found = parse_blkid(output.status.code(), &String::from_utf8_lossy(&output.stdout));
         found.ok_or_else(|| DiskError::Probe { device, output: trimmed(&output.stderr) })
     }
 
     /// Creates a file system. Returns its type.
-    fn make(&self, device: &str) -> Result<String, DiskError> {
+    fn format(&self, device: &str) -> Result<String, DiskError> {
         if self.read_only {
             return Err(DiskError::ReadOnly(device.to_string()));
         }
         let kind = if self.kind.is_empty() { DEFAULT } else { &self.kind };
         tracing::info!(device, kind, "formatting device without file system");
-        let made = make_command(kind, device).run();
+        let made = mkfs_command(kind, device).run();
         made.map_err(|source| DiskError::Format { device: device.to_string(), source })?;
         Ok(kind.to_string())
     }
@@ -129,7 +129,7 @@ fn trimmed(output: &[u8]) -> String {
 }
 
 /// `mkfs.KIND`, without questions.
-fn make_command(kind: &str, device: &str) -> Command {
+fn mkfs_command(kind: &str, device: &str) -> Command {
     let arguments: &[&str] = match kind {
         "ext3" | "ext4" => &["-F", "-m0"],
         "xfs" => &["-f"],
@@ -140,21 +140,21 @@ fn make_command(kind: &str, device: &str) -> Command {
     Command { program: "env", arguments: arguments.map(str::to_string).collect() }
 }
 
-/// What `blkid` has found; None if it has failed.
-fn judge(code: Option<i32>, said: &str) -> Option<Found> {
-    let of = |key: &str| said.lines().find_map(|line| line.strip_prefix(key)).map(str::to_string);
+/// The result of `blkid`; None if it has failed.
+fn parse_blkid(code: Option<i32>, printed: &str) -> Option<DeviceContent> {
+    let of = |key: &str| printed.lines().find_map(|line| line.strip_prefix(key)).map(str::to_string);
     match (code, of("TYPE="), of("PTTYPE=")) {
-        (Some(2), ..) => Some(Found::Nothing),
-        (Some(0), _, Some(table)) => Some(Found::Other(format!("a table of partitions ({table})"))),
-        (Some(0), Some(kind), None) => Some(Found::FileSystem(kind)),
-        (Some(0), None, None) => Some(Found::Other("something unknown".to_string())),
+        (Some(2), ..) => Some(DeviceContent::Nothing),
+        (Some(0), _, Some(table)) => Some(DeviceContent::Other(format!("a table of partitions ({table})"))),
+        (Some(0), Some(kind), None) => Some(DeviceContent::FileSystem(kind)),
+        (Some(0), None, None) => Some(DeviceContent::Other("something unknown".to_string())),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::apart;
+    use super::super::mount_namespace;
     use super::*;
 
     #[test]
@@ -176,17 +176,17 @@ mod tests {
     #[test]
     fn formats_only_empty_devices() {
         let cases = [
-            (Some(2), "", Some(Found::Nothing)),
-            (Some(0), "DEVNAME=/dev/x\nTYPE=xfs\n", Some(Found::FileSystem("xfs".into()))),
-            (Some(0), "DEVNAME=/dev/x\nPTTYPE=gpt\n", Some(Found::Other("a table of partitions (gpt)".into()))),
-            (Some(0), "DEVNAME=/dev/x\n", Some(Found::Other("something unknown".into()))),
+            (Some(2), "", Some(DeviceContent::Nothing)),
+            (Some(0), "DEVNAME=/dev/x\nTYPE=xfs\n", Some(DeviceContent::FileSystem("xfs".into()))),
+            (Some(0), "DEVNAME=/dev/x\nPTTYPE=gpt\n", Some(DeviceContent::Other("a table of partitions (gpt)".into()))),
+            (Some(0), "DEVNAME=/dev/x\n", Some(DeviceContent::Other("something unknown".into()))),
             (Some(8), "", None),
             (None, "", None),
         ];
-        for (code, said, wanted) in cases {
-            assert_eq!(judge(code, said), wanted, "{code:?} {said}");
+        for (code, printed, wanted) in cases {
+            assert_eq!(parse_blkid(code, printed), wanted, "{code:?} {printed}");
         }
-        let shown = |kind: &str| make_command(kind, "/dev/x").arguments.join(" ");
+        let shown = |kind: &str| mkfs_command(kind, "/dev/x").arguments.join(" ");
         assert_eq!(shown("ext4"), "mkfs.ext4 -F -m0 /dev/x");
         assert_eq!((shown("xfs"), shown("vfat")), ("mkfs.xfs -f /dev/x".into(), "mkfs.vfat /dev/x".into()));
     }
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn formats_a_device_once() {
-        if !apart::is_apart("volumes::disk::tests::formats_a_device_once") {
+        if !mount_namespace::is_in_own_mount_namespace("volumes::disk::tests::formats_a_device_once") {
             return;
         }
         let temp = tempfile::tempdir().unwrap();

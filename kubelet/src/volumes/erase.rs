@@ -24,10 +24,10 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const PROVISIONER: &str = "tiphys.io/local-path";
 const TO_ERASE: &str = "tiphys.io/volumes-to-erase";
 pub(crate) const ERASED: &str = "tiphys.io/volumes-erased";
-/// Before another try.
+/// The pause before a retry.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What is checked before a directory is erased.
+/// Checks a directory, and erases it.
 pub(crate) struct Eraser {
     pub(crate) client: Client,
     pub(crate) node: NodeView,
@@ -40,25 +40,25 @@ pub(crate) async fn follow(eraser: Eraser) {
     let mut object = eraser.node.watch();
     loop {
         let node = object.borrow_and_update().clone().unwrap_or_default();
-        let asked = directories(&node, TO_ERASE);
+        let requested = directories(&node, TO_ERASE);
         let mut erased = Vec::new();
-        for directory in &asked {
+        for directory in &requested {
             match erase_volume(&eraser, &node, directory).await {
                 Ok(()) => erased.push(directory.clone()),
                 Err(error) => tracing::warn!(directory = %directory.display(), %error, "failed to erase volume"),
             }
         }
-        let told = match answer(&node, &erased) {
+        let patched = match erase_patch(&node, &erased) {
             Some(patch) => {
                 eraser.client.patch(NODES, "", &eraser.node.name, "status", Patch::Merge(&patch)).await.map(drop)
             }
             None => Ok(()),
         };
-        if let Err(error) = &told {
+        if let Err(error) = &patched {
             tracing::debug!(%error, "failed to report erased volumes");
         }
         let changed = object.changed();
-        if told.is_err() || erased.len() < asked.len() {
+        if patched.is_err() || erased.len() < requested.len() {
             let _ = tokio::time::timeout(PAUSE, changed).await;
         } else if changed.await.is_err() {
             return;
@@ -67,7 +67,7 @@ pub(crate) async fn follow(eraser: Eraser) {
 }
 
 /// The response; None if it was sent already, or if the node is not known yet.
-fn answer(node: &Tree, erased: &[PathBuf]) -> Option<Tree> {
+fn erase_patch(node: &Tree, erased: &[PathBuf]) -> Option<Tree> {
     if node.is_null() || node.map("metadata.annotations").contains(ERASED) && directories(node, ERASED) == erased {
         return None;
     }
@@ -85,13 +85,13 @@ fn directories(node: &Tree, annotation: &str) -> Vec<PathBuf> {
 enum Error {
     #[error("it is not the path of a provisioned volume")]
     NotAVolume,
-    #[error("the volume {0} cannot be read, so that nothing says that it may be erased: {1}")]
+    #[error("failed to read the volume {0}, which is not erased: {1}")]
     Unknown(String, String),
     #[error("the volume {0} {1}")]
     NotToErase(String, &'static str),
     #[error("a pod of this node uses it")]
     InUse,
-    #[error("the runtime does not say what its containers use: {0}")]
+    #[error("failed to list the mounts of containers: {0}")]
     Runtime(String),
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -127,7 +127,7 @@ fn check(volume: &Tree, directory: &Path, node: &Tree) -> Result<(), &'static st
     checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(why))
 }
 
-/// Whether a container that runs has the directory, or something in it, among its mounts.
+/// Whether a running container mounts the directory, or a path below it.
 async fn is_mounted(eraser: &Eraser, directory: &Path) -> Result<bool, Error> {
     let failed = |status: cri::Status| Error::Runtime(status.message().to_string());
     let service = &eraser.runtime.service;
@@ -160,7 +160,7 @@ fn volume_name(path: &Path) -> Option<String> {
     is_right.then(|| format!("pvc-{uid}"))
 }
 
-/// Links in it are removed, not followed.
+/// Erases a directory. Symbolic links in it are removed, not followed.
 async fn erase(directory: PathBuf) -> io::Result<()> {
     let work = move || match std::fs::remove_dir_all(&directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn volume_decides_what_may_be_erased() {
+    fn erases_only_directories_of_released_volumes() {
         let path = format!("/d/volumes/pvc-{UID}_default_data");
         let node = |text: &str| api::yaml::decode(text.as_bytes()).expect("a node");
         let named = node("metadata: {name: n, labels: {kubernetes.io/hostname: host}}");
@@ -240,14 +240,18 @@ mod tests {
     #[test]
     fn reports_erased_directories_once() {
         let node = |erased: &str| tree! { "metadata" => tree! { "annotations" => tree! { ERASED => erased } } };
-        let said =
+        let response =
             |patch: Option<Tree>| patch.map(|patch| patch.at("metadata").map("annotations").str(ERASED).to_string());
         let one = [PathBuf::from("/d/1")];
-        assert_eq!(answer(&Tree::Null, &[]), None);
-        assert_eq!(said(answer(&tree! { "metadata" => tree! {} }, &[])), Some("[]".to_string()), "it announces itself");
-        assert_eq!(said(answer(&node("[]"), &[])), None);
-        assert_eq!(said(answer(&node("[]"), &one)), Some(r#"["/d/1"]"#.to_string()));
-        assert_eq!(said(answer(&node(r#"["/d/1"]"#), &one)), None);
-        assert_eq!(said(answer(&node(r#"["/d/1"]"#), &[])), Some("[]".to_string()));
+        assert_eq!(erase_patch(&Tree::Null, &[]), None);
+        assert_eq!(
+            response(erase_patch(&tree! { "metadata" => tree! {} }, &[])),
+            Some("[]".to_string()),
+            "it announces itself"
+        );
+        assert_eq!(response(erase_patch(&node("[]"), &[])), None);
+        assert_eq!(response(erase_patch(&node("[]"), &one)), Some(r#"["/d/1"]"#.to_string()));
+        assert_eq!(response(erase_patch(&node(r#"["/d/1"]"#), &one)), None);
+        assert_eq!(response(erase_patch(&node(r#"["/d/1"]"#), &[])), Some("[]".to_string()));
     }
 }

@@ -10,7 +10,7 @@ const LONGEST_NAME: usize = 255;
 pub(crate) struct File {
     pub(crate) data: Vec<u8>,
     pub(crate) mode: u32,
-    /// Who owns it, where that is not the kubelet.
+    /// The owner, if that is not the kubelet.
     pub(crate) user: Option<u32>,
 }
 

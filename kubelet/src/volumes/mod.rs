@@ -1,24 +1,24 @@
 //! The volumes of pods on this node: directories and files that containers mount. A kind of volume returns a plan
-//! (`plan`), `act` executes it, and `remove` removes the volume again.
+//! (`plan`), `execute` carries it out, and `remove` removes the volume again.
 
-mod act;
-#[cfg(test)]
-mod apart;
 mod atomic;
 mod certificates;
 mod claims;
 mod command;
 pub mod csi;
-mod demands;
 mod disk;
 pub(crate) mod erase;
+mod execute;
 mod files;
 mod kinds;
+#[cfg(test)]
+mod mount_namespace;
 mod mountinfo;
 mod mounts;
 mod ownership;
 mod plan;
 mod remove;
+mod requirements;
 mod subpath;
 mod tokens;
 mod trust;
@@ -40,11 +40,11 @@ use crate::Config;
 use crate::model::env::{self, EnvFile};
 use crate::model::pod;
 use crate::objects::Objects;
-use act::{Made, Target};
-use kinds::Ask;
-use plan::{Backing, Failure, Plan, RequestError, Step};
+use execute::{PreparedVolume, Target};
+use kinds::VolumeContext;
+use plan::{Failure, Medium, Plan, RequestError, Step};
 
-pub(crate) use act::{close_to_others, make_all, write_private};
+pub(crate) use execute::{create_dirs, restrict_permissions, write_private};
 pub(crate) use mounts::{MountError, devices};
 pub use mounts::{MountInputs, mounts};
 pub(crate) use ownership::Owner;
@@ -55,17 +55,17 @@ const NODES: Resource = Resource::core("nodes");
 /// Pauses between attempts, doubled up to the longest, as upstream's.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(122);
-/// How long a pod waits for its volumes before that is worth an event of its own.
+/// How long a pod waits for its volumes before an event is recorded.
 const PATIENCE: Duration = Duration::from_secs(123);
 
 /// How often a driver is called again if it requires republishing.
 const REPEAT: Duration = Duration::from_secs(60);
-/// How soon it is seen that a volume has been attached.
+/// How often an attachment is checked.
 const ATTACH_PAUSE: Duration = Duration::from_secs(1);
 /// The limit of a file of variables: more than a process can get.
 const MOST_VARIABLES: u64 = 4 << 20;
 
-/// What kinds of volumes use.
+/// The dependencies of volume kinds.
 pub struct Host {
     pub(crate) config: Arc<Config>,
     pub(crate) node: String,
@@ -105,8 +105,8 @@ impl Host {
     }
 
     /// The file system of files that must not reach a disk.
-    fn in_memory(&self, pod: &Tree) -> Backing {
-        Backing::Memory(kinds::memory(pod, None, self.memory()))
+    fn in_memory(&self, pod: &Tree) -> Medium {
+        Medium::Memory(kinds::memory(pod, None, self.memory()))
     }
 }
 
@@ -120,7 +120,7 @@ pub struct Warning {
 
 /// All volumes of a pod that its containers use.
 #[derive(Debug, Clone, Default)]
-pub struct Mounted {
+pub struct MountedVolumes {
     /// By their names in the pod.
     pub volumes: BTreeMap<String, Volume>,
     /// Volumes that could not be updated; the pod continues with their old content.
@@ -136,11 +136,11 @@ pub struct Volume {
     pub name: String,
     /// A supplemental group that the persistent volume requires.
     group: Option<i64>,
-    made: Made,
+    made: PreparedVolume,
 }
 
-impl Mounted {
-    /// The groups of volumes, without those that the pod names itself.
+impl MountedVolumes {
+    /// The groups of volumes, without those of the pod's spec.
     pub fn groups(&self, pod: &Tree) -> Vec<i64> {
         let named = pod.list("spec.securityContext.supplementalGroups");
         let of_volumes: BTreeSet<i64> = self.volumes.values().filter_map(|volume| volume.group).collect();
@@ -148,7 +148,7 @@ impl Mounted {
     }
 }
 
-/// A file of variables that cannot be read. The container must not learn more.
+/// A file of variables that cannot be read. The error shown to the container has no details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("couldn't parse env file")]
 pub(crate) struct EnvFileError;
@@ -177,16 +177,16 @@ impl Volume {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub warnings: Vec<Warning>,
-    /// All of it in one line.
+    /// The whole error in one line.
     pub(crate) message: String,
-    /// When to try again although nothing is known to have changed.
+    /// When to retry even without a change.
     pub(crate) again: Duration,
 }
 
 /// The volumes of all pods of this node.
 pub struct Volumes {
     host: Host,
-    /// Who has a volume that one pod alone may have, by its name.
+    /// The pod that uses a volume exclusively, by the volume's name.
     sole: Mutex<BTreeMap<String, String>>,
     pods: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<State>>>>,
 }
@@ -194,15 +194,15 @@ pub struct Volumes {
 /// The state of one pod's volumes.
 #[derive(Default)]
 struct State {
-    done: BTreeMap<String, Done>,
+    done: BTreeMap<String, MountedVolume>,
     failures: u32,
-    /// Since when it waits for missing volumes.
+    /// Since when the pod waits for missing volumes.
     waiting: Option<Instant>,
     /// Held while its files are changed, which continues if the caller is cancelled.
     busy: Arc<tokio::sync::Mutex<()>>,
 }
 
-struct Done {
+struct MountedVolume {
     volume: Volume,
     stamp: Option<u64>,
     refreshes: bool,
@@ -210,8 +210,8 @@ struct Done {
     repeats: Option<Instant>,
 }
 
-impl Done {
-    /// Whether it needs no update.
+impl MountedVolume {
+    /// Whether the volume needs no update.
     fn stays(&self) -> bool {
         match self.repeats {
             Some(made) => made.elapsed() < REPEAT,
@@ -228,9 +228,9 @@ impl Volumes {
 
     /// Registers CSI drivers as they appear and disappear, forever. Device plugins have their sockets in the same
     /// directory and are passed to `devices`.
-    pub async fn run(&self, devices: &csi::TakeDevices) {
+    pub async fn run(&self, devices: &csi::DevicePluginHandler) {
         let Host { client, node, objects, csi, .. } = &self.host;
-        csi.run(&csi::Finder { client, node, wake: &|uid| objects.tell(uid), devices }).await;
+        csi.run(&csi::RegistrationContext { client, node, wake: &|uid| objects.notify_pod(uid), devices }).await;
     }
 
     /// The volumes in use, for the node's status.
@@ -238,7 +238,7 @@ impl Volumes {
         self.host.csi.in_use()
     }
 
-    /// Where the volumes of a pod are, by their names in the pod; nothing while something is done to them.
+    /// The paths of a pod's volumes, by their names in the pod; empty while the volumes are being changed.
     pub(crate) fn places(&self, uid: &str) -> Vec<(String, PathBuf)> {
         let Some(state) = self.pods().get(uid).cloned() else { return Vec::new() };
         let Ok(state) = state.try_lock() else { return Vec::new() };
@@ -269,10 +269,10 @@ impl Volumes {
     }
 
     /// Creates missing volumes and updates changed ones. It can be called at any time after `Objects::register`.
-    pub async fn prepare(&self, pod: &Tree) -> Result<Mounted, Problem> {
+    pub async fn prepare(&self, pod: &Tree) -> Result<MountedVolumes, Problem> {
         let state = self.state(pod::uid(pod));
         let mut state = state.lock().await;
-        let (mut mounted, mut failures) = (Mounted::default(), Vec::new());
+        let (mut mounted, mut failures) = (MountedVolumes::default(), Vec::new());
         let used = used(pod);
         for volume in pod.list("spec.volumes").iter().filter(|volume| used.contains(volume.str("name"))) {
             let name = volume.str("name");
@@ -295,7 +295,7 @@ impl Volumes {
     /// Prepares one volume. Returns when it is due again; an error has the name of the volume that failed.
     async fn one(&self, pod: &Tree, volume: &Tree, state: &mut State) -> Result<Option<Duration>, (Failure, String)> {
         let name = volume.str("name");
-        if state.done.get(name).is_some_and(Done::stays) {
+        if state.done.get(name).is_some_and(MountedVolume::stays) {
             return Ok(None);
         }
         let found = claims::resolve(&self.host.client, pod, volume).await;
@@ -314,20 +314,20 @@ impl Volumes {
         Ok(due.map(|due| Duration::from_secs(u64::try_from(due - now).unwrap_or(0).max(1))))
     }
 
-    /// Whether a persistent volume can be had here, and by this pod.
-    async fn check(&self, pod: &Tree, found: &claims::Found) -> Result<(), Failure> {
+    /// Checks that this node and this pod may use a persistent volume.
+    async fn check(&self, pod: &Tree, found: &claims::VolumeSource) -> Result<(), Failure> {
         let Some(volume) = found.persistent() else { return Ok(()) };
-        if demands::has_nodes(volume) {
+        if requirements::has_nodes(volume) {
             let node = self.host.client.get(NODES, "", &self.host.node).await;
-            demands::on_node(volume, &node.map_err(RequestError)?)?;
+            requirements::check_node_affinity(volume, &node.map_err(RequestError)?)?;
         }
-        match demands::is_sole(volume) && !self.take(volume.str("metadata.name"), pod::uid(pod)) {
-            true => Err(demands::is_taken(volume)),
+        match requirements::is_exclusive(volume) && !self.take(volume.str("metadata.name"), pod::uid(pod)) {
+            true => Err(requirements::already_in_use(volume)),
             false => Ok(()),
         }
     }
 
-    /// Takes a volume that one pod alone may have; false where another has it.
+    /// Reserves a volume for one pod; false if another pod has it.
     fn take(&self, name: &str, uid: &str) -> bool {
         // A volume that a pod had before the kubelet started is still in use, even if the pod was not synced yet.
         let is_there = |other: &String| {
@@ -350,20 +350,20 @@ impl Volumes {
         self.sole.lock()
     }
 
-    /// None where all is as it was.
+    /// None if nothing has changed.
     async fn make(
         &self,
         pod: &Tree,
         volume: &Tree,
-        found: &claims::Found,
+        found: &claims::VolumeSource,
         state: &State,
-    ) -> Result<(Option<Done>, Option<i64>), Failure> {
+    ) -> Result<(Option<MountedVolume>, Option<i64>), Failure> {
         let (spec, name) = (found.spec(volume), found.name(volume));
         let kind = kinds::of(spec).ok_or_else(|| unknown(spec))?;
         let owner = Owner::of(pod);
         let directory = self.host.config.pod_dir(pod::uid(pod));
         let dir = directory.join("volumes").join(kind.directory).join(name);
-        let ask = Ask {
+        let context = VolumeContext {
             host: &self.host,
             pod,
             source: spec.at(kind.field),
@@ -373,7 +373,7 @@ impl Volumes {
             read_only: found.read_only(volume),
             owner: &owner,
         };
-        let plan = (kind.plan)(&ask).await?;
+        let plan = (kind.plan)(&context).await?;
         let due = if let Plan::Files { due, .. } = &plan { *due } else { None };
         let stamp = plan.stamp();
         if state.done.get(volume.str("name")).is_some_and(|before| before.stamp == stamp && before.repeats.is_none()) {
@@ -385,11 +385,11 @@ impl Volumes {
         let busy = state.busy.clone().lock_owned().await;
         let made = blocking(move || {
             let _busy = busy;
-            act::carry_out(plan, &place)
+            execute::execute(plan, &place)
         });
         let made = made.await?;
         let volume = Volume { name: name.to_string(), group: found.persistent().and_then(claims::group), made };
-        Ok((Some(Done { volume, stamp, refreshes: kind.refreshes, repeats }), due))
+        Ok((Some(MountedVolume { volume, stamp, refreshes: kind.refreshes, repeats }), due))
     }
 }
 
@@ -426,12 +426,12 @@ fn warning(failure: &Failure, name: &str) -> Warning {
 }
 
 /// The name in the pod, the name of the failed volume, and the failure.
-type Failed = (String, String, Failure);
+type FailedVolume = (String, String, Failure);
 
 impl State {
     /// Upstream reports each failed attempt, and after a while that the pod waits. A volume that cannot be attempted is
     /// reported at once.
-    fn problem(&mut self, failures: &[Failed]) -> Problem {
+    fn problem(&mut self, failures: &[FailedVolume]) -> Problem {
         let longest = if failures.iter().all(|failure| failure.2.step == Step::WaitForAttach) {
             ATTACH_PAUSE
         } else {
@@ -440,7 +440,7 @@ impl State {
         self.failures += 1;
         let again = pause_after(self.failures, FIRST_PAUSE, longest);
         let since = *self.waiting.get_or_insert_with(Instant::now);
-        let is_attempt = |failure: &&Failed| !matches!(failure.2.step, Step::Process | Step::WaitForAttach);
+        let is_attempt = |failure: &&FailedVolume| !matches!(failure.2.step, Step::Process | Step::WaitForAttach);
         let mut warnings: Vec<Warning> =
             failures.iter().filter(is_attempt).map(|(_, name, failure)| warning(failure, name)).collect();
         let message = waits(failures);
@@ -455,7 +455,7 @@ impl State {
     }
 }
 
-fn waits(failures: &[Failed]) -> String {
+fn waits(failures: &[FailedVolume]) -> String {
     let names = |wanted: &dyn Fn(Step) -> bool| {
         let names = failures.iter().filter(|(_, _, failure)| wanted(failure.step)).map(|(name, ..)| name.as_str());
         names.collect::<Vec<_>>().join(" ")
@@ -483,17 +483,20 @@ mod tests {
         let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
         let persistent =
             |note: &str| read(&format!("metadata: {{annotations: {{pv.beta.kubernetes.io/gid: '{note}'}}}}"));
-        let volume =
-            |note: &str| Volume { name: String::new(), group: claims::group(&persistent(note)), made: Made::default() };
+        let volume = |note: &str| Volume {
+            name: String::new(),
+            group: claims::group(&persistent(note)),
+            made: PreparedVolume::default(),
+        };
         let notes =
             [("a", "1234"), ("b", "5"), ("c", "1234"), ("d", "wheel"), ("e", ""), ("f", "4294967295"), ("g", "-1")];
         let volumes = notes.map(|(name, note)| (name.to_string(), volume(note))).into();
-        let mounted = Mounted { volumes, ..Mounted::default() };
+        let mounted = MountedVolumes { volumes, ..MountedVolumes::default() };
         assert_eq!(mounted.groups(&Tree::Null), [5, 1234]);
         assert_eq!(mounted.groups(&read("spec: {securityContext: {supplementalGroups: [5]}}")), [1234]);
     }
 
-    fn failed(name: &str, step: Step, why: &str) -> Failed {
+    fn failed(name: &str, step: Step, why: &str) -> FailedVolume {
         (name.to_string(), name.to_string(), Failure::at(step, std::io::Error::other(why)))
     }
 

@@ -21,7 +21,7 @@ fn parse(table: &[u8], dir: &Path) -> Vec<PathBuf> {
     let lines = table.split(|byte| *byte == b'\n');
     let places = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescape);
     let mut places: Vec<PathBuf> = places.filter(|place| place.starts_with(dir)).collect();
-    // Later lines lie over earlier ones.
+    // Later lines are mounted over earlier ones.
     places.reverse();
     places.sort_by_key(|place| std::cmp::Reverse(place.components().count()));
     places
@@ -47,7 +47,7 @@ fn unescape(text: &[u8]) -> PathBuf {
 }
 
 /// Whether the path itself is a mount point; false if it does not exist. A path that does not respond is a mount whose
-/// server or driver has died: it has to be unmounted too.
+/// server or driver has failed: such a mount has to be unmounted too.
 pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     let stat = match rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
         Err(rustix::io::Errno::NOENT) => return Ok(false),
@@ -85,7 +85,9 @@ mod tests {
 
     #[test]
     fn dead_mount_counts_as_mounted() {
-        if !super::super::apart::is_apart("volumes::mountinfo::tests::dead_mount_counts_as_mounted") {
+        if !super::super::mount_namespace::is_in_own_mount_namespace(
+            "volumes::mountinfo::tests::dead_mount_counts_as_mounted",
+        ) {
             return;
         }
         use std::os::fd::AsRawFd;

@@ -7,13 +7,13 @@ use api::Tree;
 use cri::MountPropagation;
 
 use super::subpath::Subpath;
-use super::{Mounted, Volume, blocking};
+use super::{MountedVolumes, Volume, blocking};
 use crate::Config;
 use crate::model::env::{self, Variable};
 use crate::model::expand::expand;
 use crate::model::pod;
 
-/// What the mounts of a container depend on.
+/// Inputs of the mounts of a container.
 #[derive(Default)]
 pub struct MountInputs<'a> {
     /// Its environment: names and values.
@@ -68,7 +68,7 @@ pub async fn mounts(
     config: &Config,
     pod: &Tree,
     container: &Tree,
-    mounted: &Mounted,
+    mounted: &MountedVolumes,
     given: &MountInputs<'_>,
 ) -> Result<Vec<cri::Mount>, MountError> {
     let mut made = Vec::new();
@@ -85,7 +85,7 @@ pub async fn mounts(
         if volume.made.image.is_some() {
             plain.image_sub_path = path;
         } else if !path.is_empty() {
-            let at = Place { config, pod, container, volume, index };
+            let at = SubpathContext { config, pod, container, volume, index };
             plain.host_path = at.bound(&path).await?;
         }
         // One container is enough to set the labels of a volume.
@@ -96,7 +96,7 @@ pub async fn mounts(
 }
 
 /// Block devices of a container.
-pub(crate) fn devices(container: &Tree, mounted: &Mounted) -> Result<Vec<cri::Device>, MountError> {
+pub(crate) fn devices(container: &Tree, mounted: &MountedVolumes) -> Result<Vec<cri::Device>, MountError> {
     let device = |wanted: &Tree| {
         let name = wanted.str("name");
         let volume = mounted.volumes.get(name).filter(|volume| volume.made.is_device);
@@ -201,7 +201,7 @@ fn expanded(expression: &str, env: &[Variable]) -> Result<String, MountError> {
 }
 
 /// The mount and the container of a path below a volume.
-struct Place<'a> {
+struct SubpathContext<'a> {
     config: &'a Config,
     pod: &'a Tree,
     container: &'a Tree,
@@ -209,8 +209,8 @@ struct Place<'a> {
     index: usize,
 }
 
-impl Place<'_> {
-    /// Where the path is mounted. The error has no details, because they could reveal files of the node.
+impl SubpathContext<'_> {
+    /// The path after a bind mount. The error has no details, because they could reveal files of the node.
     async fn bound(&self, path: &str) -> Result<String, MountError> {
         let target = self.config.pod_dir(pod::uid(self.pod)).join("volume-subpaths").join(&self.volume.name);
         let target = target.join(self.container.str("name")).join(self.index.to_string());
@@ -232,24 +232,26 @@ fn text(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volumes::act::Made;
+    use crate::volumes::execute::PreparedVolume;
 
     fn read(text: &str) -> Tree {
         api::yaml::decode(text.as_bytes()).unwrap()
     }
 
-    fn mounted(list: &[(&str, Made)]) -> Mounted {
-        let volume = |name: &str, made: &Made| Volume { name: name.to_string(), group: None, made: made.clone() };
+    fn mounted(list: &[(&str, PreparedVolume)]) -> MountedVolumes {
+        let volume =
+            |name: &str, made: &PreparedVolume| Volume { name: name.to_string(), group: None, made: made.clone() };
         let volumes = list.iter().map(|(name, made)| (name.to_string(), volume(name, made))).collect();
-        Mounted { volumes, ..Mounted::default() }
+        MountedVolumes { volumes, ..MountedVolumes::default() }
     }
 
     #[tokio::test]
     async fn builds_cri_mounts() {
-        let directory = Made { path: "/v/e".into(), relabel: true, ..Made::default() };
-        let files = Made { path: "/v/c".into(), read_only: true, ..Made::default() };
-        let image = Made { read_only: true, image: Some(("img".into(), String::new())), ..Made::default() };
-        let device = Made { path: "/dev/x".into(), is_device: true, ..Made::default() };
+        let directory = PreparedVolume { path: "/v/e".into(), relabel: true, ..PreparedVolume::default() };
+        let files = PreparedVolume { path: "/v/c".into(), read_only: true, ..PreparedVolume::default() };
+        let image =
+            PreparedVolume { read_only: true, image: Some(("img".into(), String::new())), ..PreparedVolume::default() };
+        let device = PreparedVolume { path: "/dev/x".into(), is_device: true, ..PreparedVolume::default() };
         let mounted = mounted(&[("e", directory), ("c", files), ("i", image), ("d", device)]);
         let pulled = cri::ImageSpec { image: "sha256:1".into(), ..cri::ImageSpec::default() };
         let images = [("i".to_string(), pulled.clone())];

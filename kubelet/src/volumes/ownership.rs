@@ -14,9 +14,9 @@ use crate::model::pod;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) fs_group: Option<u32>,
-    /// The volume is left alone where its root is right already.
+    /// The volume is not changed if the owner of its root is correct.
     pub(crate) on_root_mismatch: bool,
-    /// The one user that all containers run as.
+    /// The user, if all containers run as the same one.
     pub(crate) fs_user: Option<u32>,
 }
 
@@ -34,7 +34,7 @@ impl Owner {
     }
 
     /// For volumes that live as long as their pod: `fsGroupChangePolicy` is for volumes that have files already.
-    pub(crate) fn of_everything(&self) -> Owner {
+    pub(crate) fn always(&self) -> Owner {
         Owner { on_root_mismatch: false, ..self.clone() }
     }
 }
@@ -49,30 +49,30 @@ fn mask(kind: FileType, read_only: bool) -> u32 {
     if kind == FileType::Directory { plain | 0o2110 } else { plain }
 }
 
-/// Whether all below a root of this kind can be taken to be right.
-fn is_right(root: &Stat, group: u32, read_only: bool) -> bool {
+/// Whether the ownership of the root is correct, which stands for the whole volume.
+fn has_ownership(root: &Stat, group: u32, read_only: bool) -> bool {
     let kind = FileType::from_raw_mode(root.st_mode);
     let wanted = mask(kind, read_only);
     kind == FileType::Directory && root.st_gid == group && root.st_mode & wanted == wanted
 }
 
-/// Changes the group of a whole volume. The root comes last: as long as it differs, everything is done again.
-pub(crate) fn give(root: &Path, owner: &Owner, read_only: bool) -> io::Result<()> {
+/// Changes the group of a whole volume. The root comes last: as long as it differs, the whole change is repeated.
+pub(crate) fn change_group(root: &Path, owner: &Owner, read_only: bool) -> io::Result<()> {
     let Some(group) = owner.fs_group else { return Ok(()) };
     let root = rustix::fs::openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    if owner.on_root_mismatch && is_right(&rustix::fs::fstat(&root)?, group, read_only) {
+    if owner.on_root_mismatch && has_ownership(&rustix::fs::fstat(&root)?, group, read_only) {
         return Ok(());
     }
     let mut directories = vec![PathBuf::from(".")];
     while let Some(directory) = directories.pop() {
         for name in names(&root, &directory)? {
             let path = directory.join(name);
-            if give_one(&root, &path, group, read_only)? == FileType::Directory {
+            if change_group_of_file(&root, &path, group, read_only)? == FileType::Directory {
                 directories.push(path);
             }
         }
     }
-    give_one(&root, Path::new("."), group, read_only).map(|_| ())
+    change_group_of_file(&root, Path::new("."), group, read_only).map(|_| ())
 }
 
 /// Opens below the root, through no link: a pod that has the volume too could set one in the meantime.
@@ -85,7 +85,7 @@ fn names(root: &OwnedFd, directory: &Path) -> io::Result<Vec<PathBuf>> {
     use std::os::unix::ffi::OsStrExt;
     let entries = match open(root, directory, OFlags::RDONLY | OFlags::DIRECTORY) {
         Ok(directory) => Dir::read_from(directory)?,
-        // It was there a moment ago.
+        // The directory was removed meanwhile.
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),
     };
@@ -99,7 +99,7 @@ fn names(root: &OwnedFd, directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(names)
 }
 
-fn give_one(root: &OwnedFd, path: &Path, group: u32, read_only: bool) -> io::Result<FileType> {
+fn change_group_of_file(root: &OwnedFd, path: &Path, group: u32, read_only: bool) -> io::Result<FileType> {
     let file = match open(root, path, OFlags::PATH) {
         Ok(file) => file,
         Err(rustix::io::Errno::NOENT) => return Ok(FileType::Unknown),
@@ -144,18 +144,18 @@ mod tests {
         fs::set_permissions(root.join("a/b/c"), fs::Permissions::from_mode(0o600)).unwrap();
         symlink(&outside, root.join("a/link")).unwrap();
         let before = state(&outside);
-        give(&root, &group(1234, false), false).unwrap();
+        change_group(&root, &group(1234, false), false).unwrap();
         assert_eq!(state(&root), (1234, 0o2775));
         assert_eq!(state(&root.join("a/b")), (1234, 0o2775));
         assert_eq!(state(&root.join("a/b/c")), (1234, 0o660));
         assert_eq!(state(&outside), before);
         fs::write(root.join("later"), "").unwrap();
         assert_eq!(state(&root.join("later")).0, 1234, "setgid");
-        // A root that is right is a reason to leave all else.
+        // A root with the correct owner leaves all other files unchanged.
         std::os::unix::fs::chown(root.join("a/b/c"), None, Some(0)).unwrap();
-        give(&root, &group(1234, true), false).unwrap();
+        change_group(&root, &group(1234, true), false).unwrap();
         assert_eq!(state(&root.join("a/b/c")).0, 0);
-        give(&root, &group(1235, true), true).unwrap();
+        change_group(&root, &group(1235, true), true).unwrap();
         assert_eq!(state(&root.join("a/b/c")), (1235, 0o660));
     }
 

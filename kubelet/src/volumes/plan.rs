@@ -1,5 +1,5 @@
-//! What has to be done for a volume on this node, as a value. It is derived from the pod and the objects that it refers
-//! to, and executed by `act`.
+//! The plan of a volume on this node, as a value. The plan is derived from the pod and the objects that it refers to,
+//! and carried out by `execute`.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ use super::files::{self, Files};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Plan {
     /// A directory of the pod's own, empty at first.
-    Directory(Backing),
+    Directory(Medium),
     /// Files that the kubelet writes and keeps up to date.
     Files {
         files: Files,
-        backing: Backing,
+        backing: Medium,
         /// When some of them have to be renewed, in seconds since the epoch.
         due: Option<i64>,
     },
     /// A path of the node, as it is.
-    Host { path: PathBuf, expected: Expected, read_only: bool },
+    Host { path: PathBuf, expected: HostPathType, read_only: bool },
     /// A path of the node, mounted into the pod's directory.
     Bind { source: PathBuf, read_only: bool, options: Vec<String> },
     /// The file system of a block device of the node, created if there is none, and mounted into the pod's directory.
@@ -32,7 +32,7 @@ pub(crate) enum Plan {
     Run { command: Command, read_only: bool },
     /// The content of an image, which the runtime mounts.
     Image { reference: String, pull_policy: String },
-    /// A CSI driver has mounted it already.
+    /// A CSI driver has mounted the volume already.
     Made {
         path: PathBuf,
         read_only: bool,
@@ -45,7 +45,7 @@ pub(crate) enum Plan {
 
 /// The file system of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Backing {
+pub(crate) enum Medium {
     Disk,
     /// A tmpfs, with at most so many bytes.
     Memory(Option<u64>),
@@ -56,7 +56,7 @@ pub(crate) enum Backing {
 
 /// The required type of a path of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expected {
+pub(crate) enum HostPathType {
     Anything,
     DirectoryOrCreate,
     Directory,
@@ -68,7 +68,7 @@ pub(crate) enum Expected {
 }
 
 impl Plan {
-    /// Equal for plans that would do the same; none where doing it again costs nothing.
+    /// A hash of the plan, equal for plans with the same result; None if repeating the plan costs nothing.
     pub(crate) fn stamp(&self) -> Option<u64> {
         match self {
             Plan::Files { files, .. } => Some(files::stamp(files)),

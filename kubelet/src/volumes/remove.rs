@@ -27,12 +27,12 @@ impl Volumes {
         let mut state = state.lock().await;
         state.done.clear();
         let _busy = state.busy.clone().lock_owned().await;
-        self.host.tokens.forget(uid);
-        self.host.certificates.forget(uid);
-        self.host.objects.forget(uid);
+        self.host.tokens.remove_pod(uid);
+        self.host.certificates.remove_pod(uid);
+        self.host.objects.unregister(uid);
         let dir = self.host.config.pod_dir(uid);
         // CSI volumes are unmounted by their drivers.
-        self.host.csi.take_back(&dir, uid).await?;
+        self.host.csi.unpublish_pod(&dir, uid).await?;
         tokio::task::spawn_blocking(move || clear(&dir)).await??;
         self.sole().retain(|_, by| by != uid);
         self.pods().remove(uid);
@@ -80,17 +80,17 @@ impl Volumes {
 
 pub(super) fn clear(dir: &Path) -> io::Result<()> {
     for place in mountinfo::below(dir)? {
-        mountinfo::unmount(&place).map_err(|error| told(&place, "cannot be unmounted", &error))?;
+        mountinfo::unmount(&place).map_err(|error| with_path(&place, "cannot be unmounted", &error))?;
     }
     if let Some(place) = mountinfo::below(dir)?.first() {
         return Err(io::Error::other(format!("{} is still mounted", place.display())));
     }
     match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(told(dir, "cannot be removed", &error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(with_path(dir, "cannot be removed", &error)),
         _ => Ok(()),
     }
 }
 
-fn told(path: &Path, what: &str, error: &io::Error) -> io::Error {
+fn with_path(path: &Path, what: &str, error: &io::Error) -> io::Error {
     io::Error::other(format!("{} {what}: {error}", path.display()))
 }

@@ -1,6 +1,5 @@
-//! A path below a volume, bound where no container can turn it into another one. The volume may hold links that a
-//! pod has set to lead out of it: the kernel resolves the path within the volume, and what it finds is bound by its
-//! descriptor.
+//! A path below a volume, bound where no container can replace it. The volume may contain symbolic links that lead out
+//! of it: the kernel resolves the path within the volume, and the result is bound by its descriptor.
 
 use std::fs;
 use std::io;
@@ -16,7 +15,7 @@ pub(crate) struct Subpath {
     pub(crate) volume: PathBuf,
     /// Relative, without `..`.
     pub(crate) path: PathBuf,
-    /// Where it is bound.
+    /// The path of the bind mount.
     pub(crate) target: PathBuf,
 }
 
@@ -34,7 +33,7 @@ pub(crate) fn read(volume: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>>
     let file = fs::File::from(open_within(&root, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?);
     let stat = file.metadata()?;
     if !stat.is_file() || stat.len() > most {
-        return Err(io::Error::other("it is no file, or too long a one"));
+        return Err(io::Error::other("not a regular file, or its path is too long"));
     }
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes)?;
@@ -47,7 +46,7 @@ impl Subpath {
         let root = rustix::fs::openat(CWD, &self.volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let found = match open_within(&root, &self.path, OFlags::PATH) {
             Err(rustix::io::Errno::NOENT) => {
-                make(&root, &self.path)?;
+                create_dirs(&root, &self.path)?;
                 open_within(&root, &self.path, OFlags::PATH)?
             }
             found => found?,
@@ -57,7 +56,7 @@ impl Subpath {
             return Ok(());
         }
         mountinfo::unmount(&self.target)?;
-        self.make_target(FileType::from_raw_mode(stat.st_mode))?;
+        self.create_target(FileType::from_raw_mode(stat.st_mode))?;
         Ok(rustix::mount::mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), &self.target)?)
     }
 
@@ -71,7 +70,7 @@ impl Subpath {
     }
 
     /// A directory for a directory, a file for anything else; a target of the wrong type is replaced.
-    fn make_target(&self, kind: FileType) -> io::Result<()> {
+    fn create_target(&self, kind: FileType) -> io::Result<()> {
         let parent = self.target.parent().unwrap_or(&self.target);
         fs::DirBuilder::new().recursive(true).mode(0o750).create(parent)?;
         let there = fs::symlink_metadata(&self.target).ok();
@@ -90,21 +89,21 @@ impl Subpath {
 }
 
 /// Creates the missing directories of a path, with the mode of the volume's root.
-fn make(root: &OwnedFd, path: &Path) -> io::Result<()> {
+fn create_dirs(root: &OwnedFd, path: &Path) -> io::Result<()> {
     let mode = Mode::from_raw_mode(rustix::fs::fstat(root)?.st_mode & 0o7777);
     let mut here = open_within(root, Path::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
     let mut at = PathBuf::new();
     for part in path.components() {
         at.push(part);
         here = match open_within(root, &at, OFlags::PATH | OFlags::DIRECTORY) {
-            Err(rustix::io::Errno::NOENT) => make_one(&here, Path::new(part.as_os_str()), mode)?,
+            Err(rustix::io::Errno::NOENT) => create_one(&here, Path::new(part.as_os_str()), mode)?,
             next => next?,
         };
     }
     Ok(())
 }
 
-fn make_one(parent: &OwnedFd, name: &Path, mode: Mode) -> io::Result<OwnedFd> {
+fn create_one(parent: &OwnedFd, name: &Path, mode: Mode) -> io::Result<OwnedFd> {
     match rustix::fs::mkdirat(parent, name, mode) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
@@ -152,13 +151,13 @@ mod tests {
         symlink("../o", volume.join("relative")).unwrap();
         symlink("a", volume.join("inside")).unwrap();
         let root = rustix::fs::openat(CWD, &volume, OFlags::PATH, Mode::empty()).unwrap();
-        let make = |path: &str| make(&root, Path::new(path));
-        make("a/b/c").unwrap();
+        let create = |path: &str| create_dirs(&root, Path::new(path));
+        create("a/b/c").unwrap();
         let mode = fs::metadata(volume.join("a/b/c")).unwrap().permissions().mode() & 0o7777;
         assert_eq!(mode, 0o2775);
-        make("inside/d").unwrap();
+        create("inside/d").unwrap();
         assert!(volume.join("a/d").is_dir());
-        assert!(make("absolute/x").is_err() && make("relative/x").is_err());
+        assert!(create("absolute/x").is_err() && create("relative/x").is_err());
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
     }
 }

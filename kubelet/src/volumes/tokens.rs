@@ -10,24 +10,24 @@ use stdx::sync::Mutex;
 use crate::model::pod;
 
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
-/// None is used for longer, however long it would hold.
+/// The longest use of a token, whatever its expiration.
 const LONGEST_USE_SECONDS: i64 = 24 * 3600;
 const DEFAULT_SECONDS: i64 = 3600;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) text: String,
-    /// When it should be replaced, in seconds since the epoch.
+    /// When the token should be replaced, in seconds since the epoch.
     pub(crate) due: i64,
     /// `status.expirationTimestamp` of the response.
     pub(crate) expiration: String,
     expires: i64,
-    /// How long it holds.
+    /// The lifetime in seconds.
     seconds: i64,
 }
 
 impl Token {
-    /// Longer than it may be used is left where the clock was set back: how old it is is not known then.
+    /// A remaining time longer than the allowed use means that the clock was set back: the token's age is unknown then.
     fn is_fresh(&self, now: i64) -> bool {
         (1..=use_seconds(self.seconds)).contains(&(self.due - now))
     }
@@ -80,7 +80,7 @@ impl Tokens {
         if let Some(token) = kept.as_ref().filter(|token| token.is_fresh(now)) {
             return Ok(token.clone());
         }
-        match ask(client, pod, &key, now).await {
+        match request_token(client, pod, &key, now).await {
             Ok(token) => {
                 self.0.lock().insert(key, token.clone());
                 Ok(token)
@@ -90,12 +90,12 @@ impl Tokens {
         }
     }
 
-    pub(crate) fn forget(&self, uid: &str) {
+    pub(crate) fn remove_pod(&self, uid: &str) {
         self.0.lock().retain(|key, _| key.uid != uid);
     }
 }
 
-async fn ask(client: &Client, pod: &Tree, key: &Key, now: i64) -> client::Result<Token> {
+async fn request_token(client: &Client, pod: &Tree, key: &Key, now: i64) -> client::Result<Token> {
     let answer =
         client.create_subresource(ACCOUNTS, pod::namespace(pod), &key.account, "token", &request(pod, key)).await;
     let answer = answer?;
@@ -144,9 +144,9 @@ mod tests {
     fn binds_tokens_to_their_pod() {
         let pod = api::yaml::decode(b"metadata: {name: p, uid: u}").unwrap();
         let key = Key { uid: "u".into(), account: "a".into(), audience: vec!["x".into()], seconds: 600 };
-        let asked = request(&pod, &key);
-        assert_eq!(asked.list("spec.audiences"), [Tree::from("x")]);
-        assert_eq!(asked.str("spec.boundObjectRef.uid"), "u");
-        assert_eq!(asked.int("spec.expirationSeconds"), Some(600));
+        let token_request = request(&pod, &key);
+        assert_eq!(token_request.list("spec.audiences"), [Tree::from("x")]);
+        assert_eq!(token_request.str("spec.boundObjectRef.uid"), "u");
+        assert_eq!(token_request.int("spec.expirationSeconds"), Some(600));
     }
 }

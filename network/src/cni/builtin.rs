@@ -13,7 +13,7 @@ use crate::spec::version::Version;
 /// The name of the built-in network.
 pub const NAME: &str = "tiphys";
 
-/// What the built-in network of a cluster is called on its machine: each cluster of a machine has its own.
+/// The host names of a cluster's built-in network: each cluster of a machine has its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     /// The bridge of the pods.
@@ -29,18 +29,33 @@ impl Default for Names {
     }
 }
 
+/// The pods of other nodes, for the built-in network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterPods {
+    /// The ranges of all pods of the cluster: packets between them keep their source addresses.
+    pub cidrs: Vec<IpNet>,
+    /// The MTU of pods, if packets to other nodes get another header; None for the kernel's default.
+    pub mtu: Option<u32>,
+}
+
 /// A bridge with the first address of each CIDR, from which pods get their addresses.
-pub fn network(cidrs: &[IpNet], names: &Names, data_dir: &Path) -> NetworkList {
+pub fn network(cidrs: &[IpNet], names: &Names, cluster: &ClusterPods, data_dir: &Path) -> NetworkList {
     let ranges: Vec<Value> = cidrs.iter().map(|cidr| json!([{ "subnet": cidr.to_string() }])).collect();
     let default = |cidr: &IpNet| json!({ "dst": if cidr.is_ipv4() { "0.0.0.0/0" } else { "::/0" } });
     let mut routes: Vec<Value> = cidrs.iter().map(default).collect();
     routes.dedup();
     let ipam = json!({ "type": "host-local", "ranges": ranges, "routes": routes, "dataDir": data_dir });
     // A node that was created again may have got another CIDR: the bridge's address follows.
-    let bridge = json!({
+    let mut bridge = json!({
         "type": "bridge", "bridge": names.bridge, "table": names.table, "isGateway": true, "forceAddress": true, "ipMasq": true,
         "hairpinMode": true, "routed": true, "ipam": ipam,
     });
+    if !cluster.cidrs.is_empty() {
+        bridge["clusterCIDRs"] = cluster.cidrs.iter().map(ToString::to_string).collect();
+    }
+    if let Some(mtu) = cluster.mtu {
+        bridge["mtu"] = mtu.into();
+    }
     let plugins = vec![
         bridge,
         json!({ "type": "portmap", "table": names.table, "snat": true, "capabilities": { "portMappings": true } }),
@@ -103,7 +118,8 @@ mod tests {
     #[test]
     fn the_plugins_accept_the_network() {
         let cidrs = ["10.244.1.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()];
-        let list = network(&cidrs, &Names::default(), Path::new("/state/networks"));
+        let cluster = ClusterPods { cidrs: vec!["10.244.0.0/16".parse().unwrap()], mtu: Some(1450) };
+        let list = network(&cidrs, &Names::default(), &cluster, Path::new("/state/networks"));
         assert_eq!(NetworkList::parse(&list.to_bytes(), None).unwrap(), list);
         for plugin in &list.plugins {
             let kind = plugin["type"].as_str().unwrap();

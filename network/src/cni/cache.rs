@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
-use stdx::fs::Replace;
+use stdx::fs::ReplaceOptions;
 
 use crate::spec::error::Error;
 
@@ -55,7 +55,7 @@ impl Cache {
         let with_context = |error: io::Error| Error::from(error).within(path.display());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(with_context)?;
         // Not synced: a reboot removes the network too.
-        Replace::PRIVATE.write(&path, to_json(entry).to_string().as_bytes()).map_err(with_context)
+        ReplaceOptions::PRIVATE.write(&path, to_json(entry).to_string().as_bytes()).map_err(with_context)
     }
 
     /// Returns None if there is no entry, or if it cannot be parsed.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use stdx::fs::{Durability, Replace};
+use stdx::fs::{Durability, ReplaceOptions};
 use stdx::sync::Mutex;
 
 use super::builtin;
@@ -18,7 +18,7 @@ use super::conf::{self, NetworkList};
 use super::invoke::{Invoker, TIMEOUT};
 use super::list::{Runner, RuntimeConf};
 use super::pod::Attachment;
-use crate::cidr::IpNet;
+use crate::cidr::{InvalidCidr, IpNet};
 use crate::plugins::Shared;
 use crate::spec::command::{Target, Verb};
 use crate::spec::error::Error;
@@ -40,6 +40,8 @@ pub struct CniOptions {
     pub builtin: bool,
     /// The names of the built-in network.
     pub names: builtin::Names,
+    /// The pods of other nodes, for the built-in network.
+    pub cluster: builtin::ClusterPods,
 }
 
 /// The reason why pods cannot be attached to a network now.
@@ -197,7 +199,8 @@ impl Cni {
             let text = "the node's pod CIDR is not known yet, and there is no network config in";
             return Err(NotReady(format!("{text} {}", self.options.conf_dir.display())));
         }
-        Ok(builtin::network(&cidrs, &self.options.names, &self.options.state_dir.join("networks")))
+        let CniOptions { names, cluster, state_dir, .. } = &self.options;
+        Ok(builtin::network(&cidrs, names, cluster, &state_dir.join("networks")))
     }
 
     /// Sets up the loopback interface, which every sandbox has, independent of the configuration.
@@ -246,7 +249,9 @@ fn read_cidrs(file: &Path) -> Result<Vec<IpNet>, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text.map_err(|error| Error::from(error).within(file.display()))?,
     };
-    let parse = |line: &str| line.parse().map_err(|error: String| Error::internal(error).within(file.display()));
+    let parse = |line: &str| {
+        line.parse().map_err(|error: InvalidCidr| Error::internal(error.to_string()).within(file.display()))
+    };
     text.lines().map(parse).collect()
 }
 
@@ -255,7 +260,7 @@ fn write_cidrs(state_dir: &Path, cidrs: &[IpNet]) -> Result<(), Error> {
     let with_context = |error: io::Error| Error::from(error).within(file.display());
     fs::create_dir_all(state_dir).map_err(with_context)?;
     let lines: String = cidrs.iter().map(|cidr| format!("{cidr}\n")).collect();
-    let options = Replace { mode: None, durability: Durability::Cached };
+    let options = ReplaceOptions { mode: None, durability: Durability::Cached };
     options.write(&file, lines.as_bytes()).map_err(with_context)
 }
 
@@ -271,6 +276,7 @@ mod tests {
             state_dir: directory.join("state"),
             builtin,
             names: Default::default(),
+            cluster: Default::default(),
         }
     }
 

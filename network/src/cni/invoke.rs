@@ -14,20 +14,20 @@ use crate::spec::result::AddResult;
 /// Finds and runs plugins.
 #[derive(Clone, Debug)]
 pub struct Invoker {
-    /// Where plugin binaries are looked for, in this order.
+    /// The directories of plugin binaries, in order.
     pub bin_dirs: Vec<PathBuf>,
     /// Whether the built-in plugins run in process.
     pub builtin: bool,
     /// How long a plugin binary may run.
     pub timeout: Duration,
-    /// What built-in plugins share.
+    /// State that built-in plugins share.
     pub shared: Shared,
 }
 
 /// Long enough for a plugin that waits for its own server.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-enum Chosen {
+enum ResolvedPlugin {
     BuiltIn(&'static Plugin),
     Binary(PathBuf),
 }
@@ -42,10 +42,10 @@ impl Invoker {
     /// Runs the plugin of this type. Only ADD has a result; it is empty if the plugin printed none.
     pub fn invoke(&self, verb: Verb, kind: &str, conf: &Value, target: Target<'_>) -> Result<AddResult, Error> {
         let binary = match self.choose(kind, conf)? {
-            Chosen::BuiltIn(plugin) => {
+            ResolvedPlugin::BuiltIn(plugin) => {
                 return plugin.run(verb, &Call { conf, target, shared: &self.shared, delegate: self });
             }
-            Chosen::Binary(binary) => binary,
+            ResolvedPlugin::Binary(binary) => binary,
         };
         let path = self.bin_dirs.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(":");
         let environment = [
@@ -69,20 +69,20 @@ impl Invoker {
     /// Prefers the built-in plugin, and falls back to a binary for a configuration that the built-in one does not
     /// support. The choice depends only on the configuration and the directories, so that DEL is run by the plugin
     /// that ran ADD.
-    fn choose(&self, kind: &str, conf: &Value) -> Result<Chosen, Error> {
+    fn choose(&self, kind: &str, conf: &Value) -> Result<ResolvedPlugin, Error> {
         if kind.is_empty() || kind.contains('/') {
             return Err(Error::configuration(format!("type: {kind:?} is not the name of a plugin")));
         }
         let builtin = plugins::find(kind).filter(|_| self.builtin);
         let refused = match builtin.map(|plugin| (plugin, (plugin.accepts)(conf))) {
-            Some((plugin, Ok(()))) => return Ok(Chosen::BuiltIn(plugin)),
+            Some((plugin, Ok(()))) => return Ok(ResolvedPlugin::BuiltIn(plugin)),
             Some((_, Err(error))) if error.code != code::UNSUPPORTED_FIELD => return Err(error),
             Some((_, Err(error))) => Some(error),
             None => None,
         };
         let found = self.bin_dirs.iter().map(|directory| directory.join(kind)).find(|path| path.is_file());
         match (found, refused) {
-            (Some(path), _) => Ok(Chosen::Binary(path)),
+            (Some(path), _) => Ok(ResolvedPlugin::Binary(path)),
             (None, Some(refused)) => Err(refused),
             (None, None) => Err(Error::internal(format!("failed to find plugin {kind:?} in path {:?}", self.bin_dirs))),
         }

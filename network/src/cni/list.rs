@@ -12,7 +12,7 @@ use crate::spec::error::Error;
 use crate::spec::names::{check_identifier, check_interface};
 use crate::spec::result::AddResult;
 
-/// What the runtime passes to the plugins about an attachment, as libcni's `RuntimeConf`.
+/// The runtime's parameters of an attachment for the plugins, as libcni's `RuntimeConf`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimeConf {
     pub container_id: String,

@@ -31,10 +31,10 @@ const HEADER: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     pub protocol: u8,
-    /// Where the client sends to.
+    /// The destination of the client's packets.
     pub destination: IpAddr,
     pub port: u16,
-    /// Where replies come from: the destination after translation.
+    /// The source of replies: the destination after translation.
     pub reply_source: IpAddr,
     pub reply_port: u16,
 }

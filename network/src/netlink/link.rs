@@ -13,30 +13,30 @@ use crate::ns::Netns;
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-const NEWLINK: u16 = 16;
+pub(super) const NEWLINK: u16 = 16;
 const DELLINK: u16 = 17;
 const GETLINK: u16 = 18;
 const SETLINK: u16 = 19;
 
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
+pub(super) const IFLA_ADDRESS: u16 = 1;
+pub(super) const IFLA_IFNAME: u16 = 3;
+pub(super) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_PROTINFO: u16 = 12;
-const IFLA_LINKINFO: u16 = 18;
+pub(super) const IFLA_LINKINFO: u16 = 18;
 const IFLA_GROUP: u16 = 27;
 const IFLA_NET_NS_FD: u16 = 28;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
+pub(super) const IFLA_INFO_KIND: u16 = 1;
+pub(super) const IFLA_INFO_DATA: u16 = 2;
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
 const VETH_INFO_PEER: u16 = 1;
 
-const IFF_UP: u32 = 1;
+pub(super) const IFF_UP: u32 = 1;
 const IFF_PROMISC: u32 = 0x100;
 const AF_BRIDGE: u8 = 7;
-const IFINFO: usize = 16;
+pub(super) const IFINFO: usize = 16;
 
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,13 +67,18 @@ pub struct Veth<'a> {
 impl Rtnl {
     /// The device with this name.
     pub fn link(&mut self, name: &str) -> Result<Option<Link>, Error> {
+        Ok(self.link_reply(name)?.as_ref().and_then(parse))
+    }
+
+    /// The kernel's description of a device.
+    pub(super) fn link_reply(&mut self, name: &str) -> Result<Option<Reply>, Error> {
         // No device has such a name, and the kernel would report an error.
         if name.is_empty() || name.len() > 15 {
             return Ok(None);
         }
         let mut message = Message::new(GETLINK, 0, &ifinfo(0, 0, 0, 0));
         message.put_text(IFLA_IFNAME, name);
-        Ok(self.0.get(format!("look for the device {name}"), message)?.and_then(|reply| parse(&reply)))
+        self.0.get(format!("look for the device {name}"), message)
     }
 
     /// Whether the device exists. Does not take the lock for which [`Rtnl::link`] may wait while a device is deleted.
@@ -209,7 +214,7 @@ fn put_peer(peer: &mut Message, veth: &Veth<'_>) {
 }
 
 /// struct ifinfomsg.
-fn ifinfo(family: u8, index: u32, flags: u32, change: u32) -> [u8; IFINFO] {
+pub(super) fn ifinfo(family: u8, index: u32, flags: u32, change: u32) -> [u8; IFINFO] {
     let mut header = [0; IFINFO];
     header[0] = family;
     header[4..8].copy_from_slice(&index.to_ne_bytes());

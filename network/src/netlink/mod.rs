@@ -11,6 +11,7 @@ mod neighbour;
 mod route;
 pub(crate) mod socket;
 mod tc;
+mod vxlan;
 
 pub use address::Address;
 pub use conntrack::{Conntrack, Flow};
@@ -18,7 +19,8 @@ pub use link::{Link, Mac, Veth, mac_text, parse_mac};
 pub use neighbour::Neighbour;
 pub use route::Route;
 pub use socket::{Error, Reply, Socket};
-pub use tc::Shape;
+pub use tc::RateLimit;
+pub use vxlan::{Forwarding, Vxlan};
 
 use crate::ns::Netns;
 

@@ -9,13 +9,13 @@ use super::socket::{CREATE, REPLACE};
 use super::{Error, Reply, Rtnl};
 use crate::cidr::{from_octets, octets};
 
-const NEWNEIGH: u16 = 28;
-const DELNEIGH: u16 = 29;
-const GETNEIGH: u16 = 30;
-const NDA_DST: u16 = 1;
-const NDA_LLADDR: u16 = 2;
-const PERMANENT: u16 = 0x80;
-const NDMSG: usize = 12;
+pub(super) const NEWNEIGH: u16 = 28;
+pub(super) const DELNEIGH: u16 = 29;
+pub(super) const GETNEIGH: u16 = 30;
+pub(super) const NDA_DST: u16 = 1;
+pub(super) const NDA_LLADDR: u16 = 2;
+pub(super) const PERMANENT: u16 = 0x80;
+pub(super) const NDMSG: usize = 12;
 
 /// A neighbour entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ const SCOPE_UNIVERSE: u8 = 0;
 const SCOPE_LINK: u8 = 253;
 const PROTOCOL_BOOT: u8 = 3;
 const UNICAST: u8 = 1;
+const ONLINK: u32 = 4;
 
 /// A unicast route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,12 +39,27 @@ pub struct Route {
     pub table: Option<u32>,
     /// If None, "link" for a route without a gateway, and "universe" otherwise.
     pub scope: Option<u8>,
+    /// Which program the route is from, so that it finds its own again; "boot" if None.
+    pub protocol: Option<u8>,
+    /// Whether the gateway is on the link of the device, even without an address of the device in its network.
+    pub onlink: bool,
 }
 
 impl Route {
     /// A route with default options.
     pub fn new(to: IpNet, gateway: Option<IpAddr>, device: u32) -> Route {
-        Route { to, gateway, device, mtu: None, advmss: None, priority: None, table: None, scope: None }
+        Route {
+            to,
+            gateway,
+            device,
+            mtu: None,
+            advmss: None,
+            priority: None,
+            table: None,
+            scope: None,
+            protocol: None,
+            onlink: false,
+        }
     }
 }
 
@@ -93,7 +109,11 @@ fn message(kind: u16, flags: u16, route: &Route) -> Message {
     // A table number above 255 is only in its attribute.
     header[4] = u8::try_from(route.table.unwrap_or(TABLE_MAIN)).unwrap_or(0);
     // IPv6 has no scopes.
-    (header[5], header[6], header[7]) = (PROTOCOL_BOOT, if to.is_ipv4() { scope } else { SCOPE_UNIVERSE }, UNICAST);
+    header[5] = route.protocol.unwrap_or(PROTOCOL_BOOT);
+    (header[6], header[7]) = (if to.is_ipv4() { scope } else { SCOPE_UNIVERSE }, UNICAST);
+    if route.onlink {
+        header[8..12].copy_from_slice(&ONLINK.to_ne_bytes());
+    }
     let mut message = Message::new(kind, flags, &header);
     message.put(RTA_DST, &octets(to.address));
     message.put_u32(RTA_OIF, route.device);
@@ -131,5 +151,7 @@ fn parse(reply: &Reply) -> Option<Route> {
         priority: number(RTA_PRIORITY),
         table: number(RTA_TABLE),
         scope: Some(header[6]),
+        protocol: Some(header[5]),
+        onlink: u32_of(header.get(8..12)?)? & ONLINK != 0,
     })
 }

@@ -36,12 +36,12 @@ const DUMP_TRIES: usize = 16;
 #[derive(Debug)]
 pub struct Error {
     what: String,
-    cause: Cause,
+    cause: KernelError,
 }
 
 impl Error {
     /// An error of the attempt to do `what`.
-    pub fn new(what: impl Into<String>, cause: impl Into<Cause>) -> Error {
+    pub fn new(what: impl Into<String>, cause: impl Into<KernelError>) -> Error {
         Error { what: what.into(), cause: cause.into() }
     }
 
@@ -73,14 +73,14 @@ impl std::error::Error for Error {
 
 /// The errno, and the kernel's explanation if there is one.
 #[derive(Debug)]
-pub struct Cause {
+pub struct KernelError {
     error: io::Error,
     reason: Option<String>,
 }
 
-impl<E: Into<io::Error>> From<E> for Cause {
-    fn from(error: E) -> Cause {
-        Cause { error: error.into(), reason: None }
+impl<E: Into<io::Error>> From<E> for KernelError {
+    fn from(error: E) -> KernelError {
+        KernelError { error: error.into(), reason: None }
     }
 }
 
@@ -159,7 +159,7 @@ impl Socket {
 
     /// Sends several messages in one call and returns their errors, each with the message's index. The kernel has put all
     /// replies into the socket when `send` returns.
-    pub fn batch(&mut self, messages: Vec<Message>) -> Result<Vec<(usize, Cause)>, Cause> {
+    pub fn batch(&mut self, messages: Vec<Message>) -> Result<Vec<(usize, KernelError)>, KernelError> {
         let first = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
         for message in messages {
@@ -186,7 +186,7 @@ impl Socket {
         }
     }
 
-    fn exchange(&mut self, message: Message) -> Result<Vec<Reply>, Cause> {
+    fn exchange(&mut self, message: Message) -> Result<Vec<Reply>, KernelError> {
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = message.finish(self.sequence).ok_or_else(too_long)?;
         sendto(&self.fd, &bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
@@ -214,7 +214,7 @@ fn too_long() -> io::Error {
 }
 
 /// Whether the requested object does not exist.
-fn is_absent(cause: &Cause) -> bool {
+fn is_absent(cause: &KernelError) -> bool {
     let absent = [Errno::NODEV, Errno::NOENT, Errno::SRCH].map(Errno::raw_os_error);
     cause.error.raw_os_error().is_some_and(|errno| absent.contains(&errno))
 }
@@ -248,10 +248,10 @@ pub(crate) fn parts(mut bytes: &[u8]) -> impl Iterator<Item = Part<'_>> {
 }
 
 /// Decodes an acknowledgement, an error, or the end of a dump.
-fn outcome(part: &Part<'_>) -> Result<(), Cause> {
+fn outcome(part: &Part<'_>) -> Result<(), KernelError> {
     match part.payload.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes) {
         0.. => Ok(()),
-        code => Err(Cause { error: io::Error::from_raw_os_error(-code), reason: reason(part) }),
+        code => Err(KernelError { error: io::Error::from_raw_os_error(-code), reason: reason(part) }),
     }
 }
 

@@ -30,14 +30,14 @@ const LATENCY_MILLISECONDS: u64 = 25;
 
 /// The rate limit of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct RateLimit {
     pub bytes_per_second: u64,
     pub burst_bytes: u32,
 }
 
 impl Rtnl {
     /// Limits the rate of packets that leave the device.
-    pub fn add_bucket(&mut self, device: u32, shape: Shape) -> Result<(), Error> {
+    pub fn add_bucket(&mut self, device: u32, shape: RateLimit) -> Result<(), Error> {
         let mut message = Message::new(NEWQDISC, CREATE | EXCL, &tcmsg(device, 0x1_0000, ROOT, 0));
         message.put_text(TCA_KIND, "tbf");
         message.nest(TCA_OPTIONS, |options| {
@@ -73,7 +73,7 @@ fn put_redirect(action: &mut Message, through: u32) {
 }
 
 /// struct tc_tbf_qopt. A rate of more than 32 bits has its own attribute.
-fn bucket(shape: Shape) -> Vec<u8> {
+fn bucket(shape: RateLimit) -> Vec<u8> {
     let rate = u32::try_from(shape.bytes_per_second).unwrap_or(u32::MAX);
     let waiting = shape.bytes_per_second.saturating_mul(LATENCY_MILLISECONDS) / 1000;
     let limit = u32::try_from(waiting.saturating_add(shape.burst_bytes.into())).unwrap_or(u32::MAX);

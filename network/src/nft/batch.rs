@@ -9,9 +9,6 @@ use crate::netlink::socket::{APPEND, CREATE, EXCL, REQUEST};
 
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
-/// More elements would not fit the 16-bit length of a nested attribute.
-const ELEMENTS_A_MESSAGE: usize = 200;
-
 const TABLE_NAME: u16 = 1;
 const CHAIN_TABLE: u16 = 1;
 const CHAIN_NAME: u16 = 3;
@@ -69,6 +66,9 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
+    /// The elements of a message. More would not fit the 16-bit length of a nested attribute.
+    pub const ELEMENTS_A_MESSAGE: usize = 200;
+
     /// An empty transaction for a table.
     pub fn new(family: Family, table: &'a str) -> Batch<'a> {
         Batch { family, table, messages: Vec::new() }
@@ -129,7 +129,16 @@ impl<'a> Batch<'a> {
 
     /// Appends a rule to a chain.
     pub fn rule(&mut self, chain: &str, expressions: &[Expression<'_>]) {
-        let mut message = message(kind::NEW_RULE, CREATE | APPEND, self.family);
+        self.put_rule(CREATE | APPEND, chain, expressions);
+    }
+
+    /// Adds a rule before all others of a chain.
+    pub fn insert_rule(&mut self, chain: &str, expressions: &[Expression<'_>]) {
+        self.put_rule(CREATE, chain, expressions);
+    }
+
+    fn put_rule(&mut self, flags: u16, chain: &str, expressions: &[Expression<'_>]) {
+        let mut message = message(kind::NEW_RULE, flags, self.family);
         message.put_text(RULE_TABLE, self.table);
         message.put_text(RULE_CHAIN, chain);
         message.nest(RULE_EXPRESSIONS, |list| expressions.iter().for_each(|expression| expression.put(list)));
@@ -171,7 +180,7 @@ impl<'a> Batch<'a> {
     }
 
     fn elements(&mut self, kind: u16, flags: u16, set: &str, elements: &[Element]) {
-        for some in elements.chunks(ELEMENTS_A_MESSAGE) {
+        for some in elements.chunks(Batch::ELEMENTS_A_MESSAGE) {
             let mut message = message(kind, flags, self.family);
             put_elements(&mut message, self.table, set, some);
             self.messages.push(message);

@@ -23,7 +23,7 @@ impl Register {
 /// A field that can be loaded from a packet or its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// Whether it is IPv4 or IPv6: one byte, 2 or 10.
+    /// The IP version: one byte, 2 for IPv4 or 10 for IPv6.
     NetworkProtocol,
     TransportProtocol,
     Mark,
@@ -63,10 +63,10 @@ pub enum Field {
     OriginalPort,
     /// The protocol of the connection; for an ICMP error, of the connection that it is about.
     ConnectionProtocol,
-    /// Who opened the connection, before any translation.
+    /// The client of the connection, before any translation.
     OriginalSource4,
     OriginalSource6,
-    /// Who replies: the destination of the connection after its translation.
+    /// The sender of replies: the destination of the connection after its translation.
     ReplySource4,
     ReplySource6,
     /// The port from which replies are sent.

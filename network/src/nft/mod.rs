@@ -1,19 +1,21 @@
 //! nftables over netlink. Changes are sent as one transaction, which the kernel applies completely or not at all.
 //!
-//! Nothing here knows the purpose of a table. The owner of a table builds a [`Batch`] and commits it.
+//! Nothing here depends on the purpose of a table. The owner of a table builds a [`Batch`] and commits it.
 
 mod batch;
 mod expression;
 mod monitor;
+mod nets;
 mod pool;
 mod read;
 mod set;
 
 pub use batch::{Batch, Hook};
 pub use expression::{Expression, Field, Register, STATE_INVALID, STATE_NEW, STATE_UNTRACKED, TYPE_LOCAL};
-pub use monitor::{Monitor, Notice};
+pub use monitor::{Monitor, TableEvent};
+pub use nets::Side;
 pub use pool::Pool;
-pub use set::{Data, Element, Kind, MapOf, Set, comment};
+pub use set::{Data, Element, Kind, MapType, Set, comment};
 
 /// The address family of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,9 +23,9 @@ const HEADER: usize = 4;
 /// The attribute that names the table, in messages of all types.
 const TABLE: u16 = 1;
 
-/// What has been noticed.
+/// An event of the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum TableEvent {
     /// Another socket has changed the table, or notices were lost.
     Changed,
     /// Nothing has happened to the table.
@@ -56,22 +56,22 @@ impl Monitor {
     }
 
     /// Reads all pending notices about a table of any family, without waiting.
-    pub fn read(&mut self, table: &str) -> io::Result<Notice> {
+    pub fn read(&mut self, table: &str) -> io::Result<TableEvent> {
         self.read_matching(table, None)
     }
 
     /// Reads all pending notices about a table of one family, without waiting.
-    pub fn read_family(&mut self, family: Family, table: &str) -> io::Result<Notice> {
+    pub fn read_family(&mut self, family: Family, table: &str) -> io::Result<TableEvent> {
         self.read_matching(table, Some(family))
     }
 
-    fn read_matching(&mut self, table: &str, family: Option<Family>) -> io::Result<Notice> {
-        let mut notice = Notice::Unchanged;
+    fn read_matching(&mut self, table: &str, family: Option<Family>) -> io::Result<TableEvent> {
+        let mut notice = TableEvent::Unchanged;
         loop {
             match recv(&self.fd, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-                Ok((_, length)) if concerns(&self.buffer[..length], table, family) => notice = Notice::Changed,
+                Ok((_, length)) if concerns(&self.buffer[..length], table, family) => notice = TableEvent::Changed,
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::NOBUFS) => notice = Notice::Changed,
+                Err(Errno::NOBUFS) => notice = TableEvent::Changed,
                 Err(Errno::AGAIN) => return Ok(notice),
                 Err(error) => return Err(error.into()),
             }

@@ -84,7 +84,7 @@ pub struct Set<'a> {
     pub name: &'a str,
     /// More than one type is a concatenation, whose parts are aligned to four bytes.
     pub key: &'a [Kind],
-    pub data: Option<MapOf<'a>>,
+    pub data: Option<MapType<'a>>,
     /// Whether elements are the starts and ends of intervals.
     pub interval: bool,
     /// The greatest number of elements, if packets add elements with timeouts.
@@ -93,7 +93,7 @@ pub struct Set<'a> {
 
 /// The type of a map's values.
 #[derive(Clone, Copy)]
-pub enum MapOf<'a> {
+pub enum MapType<'a> {
     Verdict,
     Values(&'a [Kind]),
 }
@@ -111,12 +111,12 @@ impl<'a> Set<'a> {
 
     /// A map from keys to values.
     pub const fn map(name: &'a str, key: &'a [Kind], values: &'a [Kind]) -> Set<'a> {
-        Set { name, key, data: Some(MapOf::Values(values)), interval: false, dynamic: None }
+        Set { name, key, data: Some(MapType::Values(values)), interval: false, dynamic: None }
     }
 
     /// A map from keys to verdicts.
     pub const fn verdicts(name: &'a str, key: &'a [Kind]) -> Set<'a> {
-        Set { name, key, data: Some(MapOf::Verdict), interval: false, dynamic: None }
+        Set { name, key, data: Some(MapType::Verdict), interval: false, dynamic: None }
     }
 }
 
@@ -173,11 +173,11 @@ pub(super) fn put_set(message: &mut Message, set: &Set<'_>, number: u32) {
     message.put_be32(SET_KEY_TYPE, type_of(set.key));
     message.put_be32(SET_KEY_LENGTH, length_of(set.key));
     match set.data {
-        Some(MapOf::Verdict) => {
+        Some(MapType::Verdict) => {
             message.put_be32(SET_DATA_TYPE, DATA_IS_VERDICT);
             message.put_be32(SET_DATA_LENGTH, 0);
         }
-        Some(MapOf::Values(kinds)) => {
+        Some(MapType::Values(kinds)) => {
             message.put_be32(SET_DATA_TYPE, type_of(kinds));
             message.put_be32(SET_DATA_LENGTH, length_of(kinds));
         }

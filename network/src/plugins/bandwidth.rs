@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{COMMON, Call, Plugin};
 use crate::fault;
-use crate::netlink::{Link, Rtnl, Shape, mac_text};
+use crate::netlink::{Link, RateLimit, Rtnl, mac_text};
 use crate::spec::error::Error;
 use crate::spec::names::derived;
 use crate::spec::reader::Reader;
@@ -15,8 +15,8 @@ pub(crate) const PLUGIN: Plugin = Plugin { name: "bandwidth", accepts, add, del,
 /// The limits, from the pod's point of view.
 #[derive(Debug, Default, PartialEq)]
 struct Conf {
-    ingress: Option<Shape>,
-    egress: Option<Shape>,
+    ingress: Option<RateLimit>,
+    egress: Option<RateLimit>,
 }
 
 impl Conf {
@@ -51,7 +51,7 @@ fn read_shape(
     reader: &mut Reader<'_>,
     rate_key: &'static str,
     burst_key: &'static str,
-) -> Result<Option<Shape>, Error> {
+) -> Result<Option<RateLimit>, Error> {
     let (rate, burst) = (reader.number(rate_key)?.unwrap_or(0), reader.number(burst_key)?.unwrap_or(0));
     match (rate, burst) {
         (0, 0) => Ok(None),
@@ -60,7 +60,7 @@ fn read_shape(
         (1..8, _) => Err(reader.invalid(rate_key, "is less than one byte per second")),
         _ => {
             let burst_bytes = u32::try_from(burst / 8).map_err(|_| reader.invalid(burst_key, "is more than 4 GB"))?;
-            Ok(Some(Shape { bytes_per_second: rate / 8, burst_bytes }))
+            Ok(Some(RateLimit { bytes_per_second: rate / 8, burst_bytes }))
         }
     }
 }
@@ -167,7 +167,7 @@ mod tests {
             "ingressRate": 8000, "ingressBurst": 80,
             "runtimeConfig": { "bandwidth": { "egressRate": 16_000, "egressBurst": 160 } },
         });
-        let egress = Shape { bytes_per_second: 2000, burst_bytes: 20 };
+        let egress = RateLimit { bytes_per_second: 2000, burst_bytes: 20 };
         assert_eq!(read(both), Ok(Conf { ingress: None, egress: Some(egress) }));
         for (conf, message) in [
             (json!({ "ingressRate": 8 }), "ingressRate: requires ingressBurst"),

@@ -188,7 +188,7 @@ fn put_table(batch: &mut Batch<'_>) {
     put_output(batch, is(&IPV6), 58, 137);
 }
 
-/// This machine forwards between the pods of the bridge. Redirects would tell them to send to each other directly.
+/// This machine forwards between the pods of the bridge. Redirects would make them send to each other directly.
 fn put_output(batch: &mut Batch<'_>, is_family: [Expression<'static>; 2], protocol: u8, redirect: u8) {
     const CHAIN: &str = "output";
     if protocol == 1 {

@@ -1,12 +1,14 @@
-//! Masquerading of traffic from pods to destinations outside of their subnet.
+//! Masquerading of traffic from pods to destinations outside of their cluster, or of their subnet if that is all that is
+//! known of it.
 
 use super::table::{self, MASQUERADE, SubnetChain, Table};
 use crate::cidr::{IpNet, octets};
 use crate::netlink::Error;
 
-/// Adds the addresses of an attachment, each with the prefix length of its subnet.
-pub(super) fn add(table: &mut Table<'_>, addresses: &[IpNet], owner: &str) -> Result<(), Error> {
-    let chain = |address: &IpNet| SubnetChain::Masquerade(address.network());
+/// Adds the addresses of an attachment, each with the prefix length of its subnet. `cluster` has the ranges of all pods.
+pub(super) fn add(table: &mut Table<'_>, addresses: &[IpNet], cluster: &[IpNet], owner: &str) -> Result<(), Error> {
+    let around = |address: &IpNet| cluster.iter().find(|range| range.contains_net(address)).copied();
+    let chain = |address: &IpNet| SubnetChain::Masquerade(around(address).unwrap_or(*address).network());
     let chains: Vec<SubnetChain> = addresses.iter().map(chain).collect();
     let element = |address: &IpNet| {
         let map = MASQUERADE[usize::from(!address.is_ipv4())];

@@ -70,7 +70,7 @@ pub trait Delegate {
     fn delegate(&self, verb: Verb, kind: &str, conf: &Value, target: Target<'_>) -> Result<AddResult, Error>;
 }
 
-/// What the calls of one process share.
+/// State that the calls of one process share.
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
     /// Whether the caller keeps track of attachments, so that ADD need not check for an existing one.
@@ -87,7 +87,7 @@ pub struct Call<'a> {
     pub conf: &'a Value,
     /// The attachment that the command is about.
     pub target: Target<'a>,
-    /// What the calls of this process share.
+    /// State that the calls of this process share.
     pub shared: &'a Shared,
     /// Runs IPAM plugins.
     pub delegate: &'a dyn Delegate,

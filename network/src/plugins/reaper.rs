@@ -16,10 +16,10 @@ const GROUP: u32 = 0x7469_7068;
 
 /// A thread that deletes devices. It is started on first use.
 #[derive(Debug, Default)]
-pub struct Reaper(Mutex<Option<Running>>);
+pub struct Reaper(Mutex<Option<ReaperThread>>);
 
 #[derive(Debug)]
-struct Running {
+struct ReaperThread {
     sender: Sender<String>,
     thread: JoinHandle<()>,
 }
@@ -42,7 +42,7 @@ impl Reaper {
     /// Waits until all scheduled deletions are done.
     pub fn settle(&self) {
         let running = self.0.lock().take();
-        if let Some(Running { sender, thread }) = running {
+        if let Some(ReaperThread { sender, thread }) = running {
             drop(sender);
             let _ = thread.join();
         }
@@ -55,10 +55,10 @@ impl Drop for Reaper {
     }
 }
 
-fn start() -> std::io::Result<Running> {
+fn start() -> std::io::Result<ReaperThread> {
     let (sender, receiver) = channel();
     let thread = std::thread::Builder::new().name("network-reaper".to_string()).spawn(move || reap(&receiver))?;
-    Ok(Running { sender, thread })
+    Ok(ReaperThread { sender, thread })
 }
 
 fn reap(receiver: &Receiver<String>) {
@@ -70,7 +70,7 @@ fn reap(receiver: &Receiver<String>) {
     }
 }
 
-/// It is no error if a device does not exist any more.
+/// A device that does not exist any more is no error.
 fn delete_all(names: &[String]) -> Result<(), Error> {
     let mut rtnl = Rtnl::open()?;
     if let [name] = names {

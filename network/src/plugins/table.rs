@@ -6,9 +6,9 @@
 
 use rustix::io::Errno;
 
-use crate::cidr::{IpNet, octets};
+use crate::cidr::IpNet;
 use crate::netlink;
-use crate::nft::{Batch, Data, Element, Expression, Family, Field, Hook, Kind, Nft, Register, Set};
+use crate::nft::{Batch, Data, Element, Expression, Family, Field, Hook, Kind, Nft, Register, Set, Side};
 
 /// The table of networks whose configuration names no other.
 pub(crate) const DEFAULT: &str = "tiphys-cni";
@@ -91,14 +91,14 @@ impl SubnetChain {
             SubnetChain::Masquerade(subnet) => {
                 let multicast = if subnet.is_ipv4() { "224.0.0.0/4" } else { "ff00::/8" };
                 for net in [Some(subnet), multicast.parse().ok()].into_iter().flatten() {
-                    put_match(batch, &name, net, Side::Destination, Expression::Return);
+                    batch.match_net(&name, net, Side::Destination, Expression::Return);
                 }
                 batch.rule(&name, &[Expression::Masquerade]);
             }
             SubnetChain::Hairpin(subnet) => {
                 let loopback = "127.0.0.0/8".parse().ok().filter(|_| subnet.is_ipv4());
                 for net in [Some(subnet), loopback].into_iter().flatten() {
-                    put_match(batch, &name, net, Side::Source, Expression::Masquerade);
+                    batch.match_net(&name, net, Side::Source, Expression::Masquerade);
                 }
             }
         }
@@ -252,7 +252,7 @@ fn put_table(batch: &mut Batch<'_>) {
 const R0: Register = Register(0);
 const R1: Register = Register(1);
 
-/// What differs between IPv4 and IPv6.
+/// The differences between IPv4 and IPv6.
 #[derive(Clone, Copy)]
 struct Version {
     index: usize,
@@ -347,47 +347,12 @@ fn put_hairpin(batch: &mut Batch<'_>, version: Version) {
     );
 }
 
-#[derive(Clone, Copy)]
-enum Side {
-    Source,
-    Destination,
-}
-
-/// A rule for packets from or to a network, in a chain that only sees packets of its family.
-fn put_match(batch: &mut Batch<'_>, chain: &str, net: IpNet, side: Side, then: Expression<'_>) {
-    let version = if net.is_ipv4() { IPV4 } else { IPV6 };
-    let field = match side {
-        Side::Source => version.source,
-        Side::Destination => version.destination,
-    };
-    let (value, mask) = (octets(net.network().address), mask(net));
-    let compare = [Expression::Load(field, R0), Expression::Mask(R0, &mask), Expression::Equal(R0, &value)];
-    let rule: Vec<Expression<'_>> = compare.into_iter().chain([then]).collect();
-    batch.rule(chain, &rule);
-}
-
-fn mask(net: IpNet) -> Vec<u8> {
-    let all = IpNet::host(net.address).prefix() / 8;
-    (0..all)
-        .map(|byte| u8::MAX.checked_shl(8 - u32::from(net.prefix().saturating_sub(byte * 8).min(8))).unwrap_or(0))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn masks_and_names() {
-        for (net, expected) in [
-            ("10.0.0.0/8", vec![255, 0, 0, 0]),
-            ("10.0.0.0/12", vec![255, 240, 0, 0]),
-            ("10.0.0.0/32", vec![255; 4]),
-            ("0.0.0.0/0", vec![0; 4]),
-        ] {
-            assert_eq!(mask(net.parse().unwrap()), expected, "{net}");
-        }
-        assert_eq!(mask("fd00::/64".parse().unwrap()), [vec![255; 8], vec![0; 8]].concat());
+    fn names_of_chains() {
         assert_eq!(SubnetChain::Masquerade("fd00::/64".parse().unwrap()).name(), "masquerade-fd00__/64");
     }
 }

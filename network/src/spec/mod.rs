@@ -1,6 +1,6 @@
 //! The CNI specification as types: commands, results and errors in all supported versions.
 //!
-//! Nothing here does I/O, or knows who calls a plugin and which plugins there are.
+//! Nothing here does I/O, or depends on the caller of a plugin or the set of plugins.
 
 pub(crate) mod command;
 pub(crate) mod error;

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::support::{DEBIAN, Host, on_host};
 
-/// A plugin that records how it was called, returns the previous result with one more address for ADD, and fails if its
-/// configuration says so.
+/// A plugin that records its calls, returns the previous result with one more address for ADD, and fails if its
+/// configuration requires it.
 const PLUGIN: &str = r#"#!/bin/sh
 conf=$(cat)
 name=$(basename "$0")

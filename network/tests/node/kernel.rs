@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use network::netlink::{Neighbour, Route, Rtnl, Veth};
+use network::netlink::{Forwarding, Neighbour, Route, Rtnl, Veth, Vxlan};
 use network::nft::{Batch, Data, Element, Expression, Family, Field, Hook, Kind, Nft, Register, Set};
 
-use crate::support::{Space, on_host, ruleset};
+use crate::support::{NetNamespace, on_host, ruleset};
 
 fn shown(command: &str, arguments: &[&str]) -> String {
     let output = Command::new(command).args(arguments).output().expect("the command is there");
@@ -15,7 +15,7 @@ fn shown(command: &str, arguments: &[&str]) -> String {
 #[test]
 fn links_addresses_routes_and_neighbours() {
     on_host(|_| {
-        let space = Space::new();
+        let space = NetNamespace::new();
         let mut rtnl = Rtnl::open().unwrap();
         assert_eq!(rtnl.link("absent").unwrap(), None);
         assert_eq!(rtnl.link("a-name-that-is-too-long").unwrap(), None);
@@ -79,6 +79,52 @@ fn links_addresses_routes_and_neighbours() {
         assert!(rtnl.has_link("v0").unwrap() && !rtnl.has_link("absent").unwrap());
         assert!(rtnl.delete_link("v0").unwrap());
         assert!(!rtnl.delete_link("v0").unwrap());
+    });
+}
+
+#[test]
+fn vxlan_devices_have_forwarding_entries() {
+    on_host(|_| {
+        let mut rtnl = Rtnl::open().unwrap();
+        let space = NetNamespace::new();
+        let veth =
+            Veth { name: "v0", peer: "eth0", peer_netns: &space.netns, peer_mac: None, master: None, mtu: Some(1500) };
+        rtnl.add_veth(&veth).unwrap();
+        let under = rtnl.link("v0").unwrap().unwrap();
+        rtnl.add_address(under.index, "192.0.2.1/24".parse().unwrap()).unwrap();
+        let vxlan = Vxlan { vni: 7, port: 8472, local: "192.0.2.1".parse().unwrap(), device: under.index };
+        rtnl.add_vxlan("x0", &vxlan, [2, 0, 0, 0, 0, 1], 1450).unwrap();
+        let link = rtnl.link("x0").unwrap().unwrap();
+        assert_eq!((link.up, link.mtu, link.mac), (true, 1450, [2, 0, 0, 0, 0, 1]));
+        assert_eq!(rtnl.vxlan("x0").unwrap(), Some(vxlan));
+        assert_eq!((rtnl.vxlan("v0").unwrap(), rtnl.vxlan("absent").unwrap()), (None, None));
+        let again = rtnl.add_vxlan("x1", &vxlan, [2, 0, 0, 0, 0, 2], 1450).unwrap_err();
+        assert!(again.is(rustix::io::Errno::EXIST), "{again}");
+
+        let mac = [2, 0, 0, 0, 0, 9];
+        let mut entry = Forwarding { mac, host: "192.0.2.9".parse().unwrap() };
+        rtnl.set_forwarding(link.index, &entry).unwrap();
+        entry.host = "192.0.2.8".parse().unwrap();
+        rtnl.set_forwarding(link.index, &entry).unwrap();
+        assert_eq!(rtnl.forwardings(link.index).unwrap(), [entry]);
+        let shown = shown("bridge", &["fdb", "show", "dev", "x0"]);
+        assert!(shown.contains("02:00:00:00:00:09 dst 192.0.2.8 self permanent"), "{shown}");
+        rtnl.delete_forwarding(link.index, &entry).unwrap();
+        assert_eq!(rtnl.forwardings(link.index).unwrap(), []);
+
+        let far = Route {
+            onlink: true,
+            protocol: Some(84),
+            ..Route::new("10.7.0.0/24".parse().unwrap(), "10.7.0.0".parse().ok(), link.index)
+        };
+        rtnl.add_route(&far).unwrap();
+        let found = rtnl.routes(link.index).unwrap();
+        assert!(
+            found.iter().any(|route| route.to == far.to && route.onlink && route.protocol == Some(84)),
+            "{found:?}"
+        );
+        rtnl.delete_link("x0").unwrap();
+        rtnl.delete_link("v0").unwrap();
     });
 }
 

@@ -71,6 +71,7 @@ impl Host {
             state_dir: self.path("state"),
             builtin: true,
             names: Default::default(),
+            cluster: Default::default(),
         }
     }
 
@@ -109,12 +110,12 @@ impl Host {
     }
 
     pub fn pod(&self, name: &str) -> Pod {
-        Pod { name: name.to_string(), space: Space::new() }
+        Pod { name: name.to_string(), space: NetNamespace::new() }
     }
 
     /// A machine next to the host without routes to the pods: the host has 192.0.2.1, it has 192.0.2.2, and fd02 too.
-    pub fn outside(&self) -> Space {
-        let outside = Space::new();
+    pub fn outside(&self) -> NetNamespace {
+        let outside = NetNamespace::new();
         let mut rtnl = Rtnl::open().expect("netlink");
         let veth =
             Veth { name: "out0", peer: "eth0", peer_netns: &outside.netns, peer_mac: None, master: None, mtu: None };
@@ -141,13 +142,13 @@ pub fn ruleset() -> String {
 }
 
 /// A network namespace.
-pub struct Space {
+pub struct NetNamespace {
     pub netns: Netns,
     file: File,
 }
 
-impl Space {
-    pub fn new() -> Space {
+impl NetNamespace {
+    pub fn new() -> NetNamespace {
         let file = std::thread::spawn(|| {
             // SAFETY: the file table stays shared.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("a namespace");
@@ -155,7 +156,7 @@ impl Space {
         });
         let file = file.join().expect("the thread");
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        Space { netns: Netns::open(Path::new(&path)).expect("the namespace"), file }
+        NetNamespace { netns: Netns::open(Path::new(&path)).expect("the namespace"), file }
     }
 
     /// The path by which other processes find it.
@@ -198,7 +199,7 @@ pub fn talk(client: io::Result<TcpStream>, server: &TcpListener) -> IpAddr {
 
 pub struct Pod {
     pub name: String,
-    pub space: Space,
+    pub space: NetNamespace,
 }
 
 impl Pod {

@@ -34,7 +34,7 @@ pub struct Endpoint<'a> {
     pub labels: &'a Labels,
     /// The addresses that are this pod's and no later pod's.
     pub ips: Vec<IpAddr>,
-    /// Whether it runs on this node.
+    /// Whether the pod is on this node.
     pub local: bool,
 }
 
@@ -69,7 +69,7 @@ impl Cluster {
         endpoints
     }
 
-    /// What the API shows of a reported pod; a mirror pod has another UID than its static pod.
+    /// The API object of a reported pod; a mirror pod has another UID than its static pod.
     fn shown(&self, pod: &Pod) -> Option<&Pod> {
         let shown = self.pods.get(&*client::key(&pod.namespace, &pod.name))?;
         (shown.uid == pod.uid || shown.mirror_of == pod.uid).then_some(shown)

@@ -1,4 +1,4 @@
-//! NetworkPolicies, Pods and Namespaces as plain values. Nothing here knows how packets are filtered.
+//! NetworkPolicies, Pods and Namespaces as plain values. Nothing here depends on how packets are filtered.
 
 mod cluster;
 mod pod;

@@ -10,7 +10,7 @@ use super::Protocol;
 /// The annotation of a mirror pod: the UID of the static pod that it shows.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
-/// What policies need to know about a pod.
+/// The fields of a pod that policies need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     /// Its namespace.
@@ -25,11 +25,11 @@ pub struct Pod {
     pub ips: Vec<IpAddr>,
     /// The node that it runs on; empty if it is not scheduled.
     pub node: Str,
-    /// Whether it has the addresses of its node: then policies neither select it nor match it as a peer.
+    /// Whether the pod has the addresses of its node: then policies neither select it nor match it as a peer.
     pub host_network: bool,
     /// Whether all its containers have ended, so that it has no network any more.
     pub finished: bool,
-    /// Whether it is being deleted. Policies stay in force.
+    /// Whether the pod is being deleted. Policies stay in force.
     pub terminating: bool,
     /// When it was created, in the API's text, which sorts by time.
     pub created: Str,

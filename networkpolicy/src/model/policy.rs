@@ -49,7 +49,7 @@ pub struct Policy {
     pub selector: Selector,
     ingress: Option<Vec<Rule>>,
     egress: Option<Vec<Rule>>,
-    /// What could not be read, each with its path.
+    /// The parts that could not be read, each with its path.
     pub problems: Vec<String>,
 }
 
@@ -124,7 +124,7 @@ pub enum PortNumbers {
     Any,
     /// The first and the last.
     Range(u16, u16),
-    /// What the destination pod calls so.
+    /// A named port of the destination pod.
     Named(Str),
 }
 

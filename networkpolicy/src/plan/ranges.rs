@@ -22,7 +22,7 @@ fn range_of(net: &IpNet) -> Range {
     (to_number(net.network().address), to_number(net.last()))
 }
 
-/// The parts of a range that are in none of the others.
+/// The parts of a range that no other range covers.
 fn subtract(range: Range, mut others: Vec<Range>) -> Vec<Range> {
     others.sort_unstable();
     let mut parts = Vec::new();

@@ -191,7 +191,7 @@ chain egress/one/p/0
     );
 }
 
-/// What cannot be read allows nothing and is reported; the rest stays.
+/// A part that cannot be read allows nothing and is reported; the rest stays in force.
 #[test]
 fn invalid_parts_allow_nothing() {
     check_group(

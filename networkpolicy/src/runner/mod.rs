@@ -24,7 +24,7 @@ use shared::Shared;
 /// How long a pod waits for its rules before its start is given up, to be tried again.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What network policies work with.
+/// The dependencies of network policies.
 pub struct Environment {
     /// A client that may list and watch NetworkPolicies, Pods and Namespaces, and write events.
     pub client: Client,
@@ -81,9 +81,9 @@ pub enum PodError {
 
 /// The kubelet's side: reports pods.
 #[derive(Clone)]
-pub struct Agent(Arc<Shared>);
+pub struct PodReporter(Arc<Shared>);
 
-impl Agent {
+impl PodReporter {
     /// Waits until the policies of a pod are in force, which has got its network and has no running container yet. A
     /// pod must not be started if this fails. Pods in the network of the host are not reported.
     pub async fn pod_network_ready(&self, pod: PodInfo) -> Result<(), PodError> {
@@ -98,31 +98,31 @@ impl Agent {
     }
 
     /// The network of a pod is deleted.
-    pub fn pod_gone(&self, uid: &str) {
-        self.0.forget(uid);
+    pub fn pod_network_removed(&self, uid: &str) {
+        self.0.remove(uid);
     }
 }
 
 /// Running network policies.
-pub struct Running {
-    agent: Agent,
+pub struct NetworkPolicyHandle {
+    agent: PodReporter,
     stop: channel::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-impl Running {
-    /// What the kubelet reports pods to.
-    pub fn agent(&self) -> Agent {
+impl NetworkPolicyHandle {
+    /// The interface through which the kubelet reports pods.
+    pub fn pod_reporter(&self) -> PodReporter {
         self.agent.clone()
     }
 
     /// Waits until policies have been applied for the first time.
     pub async fn synced(&self) {
-        // The sender lives as long as the agent.
+        // The sender exists as long as the agent.
         let _ = self.agent.0.outcome.subscribe().wait_for(shared::Outcome::is_synced).await;
     }
 
-    /// Stops. Rules stay in force unless the environment says otherwise.
+    /// Stops. Rules stay in force unless the environment requires a cleanup.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         if let Err(error) = self.task.await {
@@ -138,7 +138,7 @@ impl Running {
 
 /// Starts network policies in the network namespace of the calling thread. Rules of an earlier start stay in force
 /// until the first lists are complete.
-pub async fn start(environment: Environment) -> Result<Running, Error> {
+pub async fn start(environment: Environment) -> Result<NetworkPolicyHandle, Error> {
     let Environment { client, table, node_name, cleanup_on_stop, metrics, clock } = environment;
     let kernel = Kernel::open(&table)?;
     let notices = kernel.notices()?;
@@ -157,7 +157,7 @@ pub async fn start(environment: Environment) -> Result<Running, Error> {
         cleanup_on_stop,
     };
     let task = tokio::spawn(worker.run(stopped, notices));
-    Ok(Running { agent: Agent(shared), stop, task })
+    Ok(NetworkPolicyHandle { agent: PodReporter(shared), stop, task })
 }
 
 /// Deletes the rules, in the network namespace of the calling thread.

@@ -14,21 +14,21 @@ use crate::model::{Pod, Policy};
 pub(super) struct Shared {
     pub(super) node: Str,
     pub(super) policies: Mutex<BTreeMap<Key, Arc<Policy>>>,
-    reported: Mutex<Reported>,
+    reported: Mutex<ReportedPods>,
     changed: Notify,
     pub(super) outcome: watch::Sender<Outcome>,
 }
 
 /// The pods that the kubelet has reported.
 #[derive(Clone, Default)]
-pub(super) struct Reported {
+pub(super) struct ReportedPods {
     /// The latest report last.
     pub(super) pods: Vec<Arc<Pod>>,
     /// The number of the latest report.
     pub(super) generation: u64,
 }
 
-/// What the sync loop has achieved.
+/// The results of the sync loop.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     /// Whether there was a sync, and the latest report that is in force.
@@ -80,12 +80,12 @@ impl Shared {
         reported.generation
     }
 
-    pub(super) fn forget(&self, uid: &str) {
+    pub(super) fn remove(&self, uid: &str) {
         self.reported.lock().pods.retain(|pod| pod.uid != uid);
         self.changed.notify_one();
     }
 
-    pub(super) fn reported(&self) -> Reported {
+    pub(super) fn reported(&self) -> ReportedPods {
         self.reported.lock().clone()
     }
 

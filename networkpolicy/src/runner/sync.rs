@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use client::{Client, Metrics};
 use stdx::backoff::Backoff;
+use stdx::error::chain;
 use stdx::sync::Mutex;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -15,7 +16,7 @@ use tokio::sync::watch::Receiver;
 use super::metrics;
 use super::shared::Shared;
 use super::watch::{PeerWatch, PolicyWatch};
-use crate::kernel::Kernel;
+use crate::kernel::{self, Kernel};
 use crate::model::Cluster;
 use crate::plan::plan;
 
@@ -39,8 +40,17 @@ pub(super) struct Worker {
     pub(super) cleanup_on_stop: bool,
 }
 
+/// Why rules were not applied.
+#[derive(Debug, thiserror::Error)]
+enum SyncError {
+    #[error(transparent)]
+    Kernel(#[from] kernel::Error),
+    #[error("the sync panicked")]
+    Panic(#[from] tokio::task::JoinError),
+}
+
 /// When the next sync may start.
-struct Pace {
+struct SyncPacer {
     started: Instant,
     /// Of the last sync: a node spends at most half of its time with syncs.
     took: Duration,
@@ -75,11 +85,11 @@ impl Worker {
                 }
                 Err(error) => {
                     let pause = backoff.next_pause();
-                    tracing::error!(error, ?pause, "failed to apply network policies, retrying");
+                    tracing::error!(error = chain(&error), ?pause, "failed to apply network policies, retrying");
                     Some(pause)
                 }
             };
-            self.wait(&notices, Pace { started, took: started.elapsed(), retry }).await;
+            self.wait(&notices, SyncPacer { started, took: started.elapsed(), retry }).await;
         }
     }
 
@@ -103,7 +113,7 @@ impl Worker {
     }
 
     /// Applies the current state.
-    async fn sync(&self) -> Result<(), String> {
+    async fn sync(&self) -> Result<(), SyncError> {
         let started = Instant::now();
         let reported = self.shared.reported();
         let cluster = Cluster {
@@ -117,9 +127,9 @@ impl Worker {
         // Planning takes time if there are many pods, and the kernel may be waited for.
         let applied = tokio::task::spawn_blocking(move || {
             let table = plan(&cluster);
-            kernel.lock().apply(table).map_err(|error| describe(&error))
+            Ok(kernel.lock().apply(table)?)
         });
-        match applied.await.unwrap_or_else(|error| Err(error.to_string())) {
+        match applied.await.unwrap_or_else(|error| Err(error.into())) {
             Ok(changes) => {
                 self.metrics.record(&metrics::SYNC_DURATION, &[], started.elapsed().as_secs_f64());
                 tracing::debug!(changes, elapsed = ?started.elapsed(), "applied network policies");
@@ -128,14 +138,14 @@ impl Worker {
             }
             Err(error) => {
                 self.metrics.count(&metrics::SYNC_FAILURES, &[]);
-                self.shared.failed(reported.generation, &error);
+                self.shared.failed(reported.generation, &chain(&error));
                 Err(error)
             }
         }
     }
 
     /// Waits until there is something to do, and until the last sync is long enough ago.
-    async fn wait(&self, notices: &Option<UdpSocket>, pace: Pace) {
+    async fn wait(&self, notices: &Option<UdpSocket>, pace: SyncPacer) {
         let is_repair = loop {
             tokio::select! {
                 biased;
@@ -156,7 +166,7 @@ impl Worker {
         match self.kernel.lock().is_tampered() {
             Ok(false) => return false,
             Ok(true) => tracing::warn!("network policy rules were changed by another process, replacing them"),
-            Err(error) => tracing::error!(error = describe(&error), "failed to verify network policy rules"),
+            Err(error) => tracing::error!(error = chain(&error), "failed to verify network policy rules"),
         }
         self.metrics.count(&metrics::REPAIRS, &[]);
         true
@@ -170,7 +180,7 @@ impl Worker {
             let kernel = self.kernel.clone();
             let cleaned = tokio::task::spawn_blocking(move || kernel.lock().cleanup()).await;
             if let Ok(Err(error)) = cleaned {
-                tracing::error!(error = describe(&error), "failed to delete network policy rules");
+                tracing::error!(error = chain(&error), "failed to delete network policy rules");
             }
         }
     }
@@ -200,15 +210,4 @@ async fn retry_after(pause: Option<Duration>) {
         Some(pause) => tokio::time::sleep(pause).await,
         None => std::future::pending().await,
     }
-}
-
-/// An error with its causes.
-fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
 }

@@ -41,7 +41,7 @@ impl PolicyWatch {
 
     /// Waits for the first list.
     pub(super) async fn synced(&mut self) {
-        // The informer lives as long as the watch.
+        // The informer exists as long as the watch.
         let _ = self.synced.wait_for(|synced| *synced).await;
     }
 
@@ -86,7 +86,7 @@ pub(super) struct PeerWatch {
     peers: Arc<Peers>,
 }
 
-/// What policies refer to. Changes that arrive after a watch was stopped end in a value that is not used any more.
+/// The objects that policies refer to. Changes after the end of a watch go to a value that is not used any more.
 #[derive(Default)]
 struct Peers {
     pods: Mutex<BTreeMap<Key, Arc<Pod>>>,

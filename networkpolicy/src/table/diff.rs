@@ -60,7 +60,7 @@ pub fn diff<'a>(applied: &'a Table, desired: &'a Table) -> Vec<Change<'a>> {
     changes
 }
 
-/// The names of sets by what happens to them.
+/// The names of sets by their change.
 struct SetChanges<'a> {
     removed: Vec<&'a str>,
     added: Vec<&'a str>,

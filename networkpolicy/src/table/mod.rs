@@ -5,7 +5,7 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use network::nft::{Batch, Data, Element, Expression, Field, Hook, Kind, MapOf, Register, Set as NftSet};
+use network::nft::{Batch, Data, Element, Expression, Field, Hook, Kind, MapType, Register, Set as NftSet};
 
 pub use diff::{Change, diff};
 
@@ -32,11 +32,11 @@ pub struct Set {
 pub struct SetKind {
     /// The types of the key's parts.
     pub key: &'static [Kind],
-    /// What an element has besides its key.
+    /// The values of the elements, besides their keys.
     pub values: Values,
 }
 
-/// What the elements of a set have besides their keys.
+/// The kind of values that the elements of a set have besides their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
     /// Nothing: [`Value::Member`].
@@ -47,7 +47,7 @@ pub enum Values {
     Intervals,
 }
 
-/// What an element has besides its key.
+/// The value of an element, besides its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// Nothing.
@@ -151,7 +151,7 @@ fn nft_set(name: &str, kind: SetKind) -> NftSet<'_> {
     let set = NftSet::of(name, kind.key);
     match kind.values {
         Values::None => set,
-        Values::Verdicts => NftSet { data: Some(MapOf::Verdict), ..set },
+        Values::Verdicts => NftSet { data: Some(MapType::Verdict), ..set },
         Values::Intervals => NftSet { interval: true, ..set },
     }
 }

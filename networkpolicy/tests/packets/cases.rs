@@ -225,7 +225,7 @@ pub const CASES: &[(&str, &str)] = &[
         "egress to the namespace and DNS",
         r#"z {podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {}}]}, {to: [{namespaceSelector: {matchLabels: {ns: x}}, podSelector: {matchLabels: {pod: a}}}], ports: [{protocol: UDP, port: dns}]}]}"#,
     ),
-    // What cannot be read allows nothing, and leaves the rest in force.
+    // A rule that cannot be read allows nothing, and leaves the rest in force.
     (
         "a rule that cannot be read",
         "x {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: nonsense}}]}, {ports: [{port: 80}]}]}",

@@ -9,7 +9,7 @@ use networkpolicy::model::Pod as PodModel;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, sendto, socket_with};
 
-use crate::support::{Host, Pod, SILENCE, Space, TABLE, TIMEOUT, nft};
+use crate::support::{Host, NetNamespace, Pod, SILENCE, TABLE, TIMEOUT, nft};
 
 const DENY: &str = "x {podSelector: {}, policyTypes: [Ingress]}";
 const DENY_EGRESS: &str = "x {podSelector: {}, policyTypes: [Egress]}";
@@ -36,21 +36,21 @@ fn receive(stream: &mut TcpStream, timeout: Duration) -> Option<u8> {
 }
 
 /// A connection between two pods.
-fn open(from: &Space, listener: &TcpListener, to: SocketAddr) -> (TcpStream, TcpStream) {
+fn open(from: &NetNamespace, listener: &TcpListener, to: SocketAddr) -> (TcpStream, TcpStream) {
     let client = from.connect(to, TIMEOUT).expect("a connection");
     let (server, _) = listener.accept().expect("a client");
     (client, server)
 }
 
-fn is_reachable(from: &Space, to: SocketAddr, expected: bool) -> bool {
+fn is_reachable(from: &NetNamespace, to: SocketAddr, expected: bool) -> bool {
     from.connect(to, if expected { TIMEOUT } else { SILENCE }).is_ok()
 }
 
-fn expect(from: &Space, to: SocketAddr, expected: bool) {
+fn expect(from: &NetNamespace, to: SocketAddr, expected: bool) {
     assert_eq!(is_reachable(from, to, expected), expected, "{to}");
 }
 
-/// A change of a policy cuts connections that are no longer allowed, in both directions, and lets the others alone.
+/// A change of a policy cuts connections that are no longer allowed, in both directions, and no other connections.
 #[test]
 fn open_connections_are_cut() {
     for v6 in [false, true] {
@@ -243,7 +243,7 @@ fn echo_requests_have_no_port() {
     });
 }
 
-fn raw(space: &Space, kind: SocketType, protocol: Protocol) -> std::os::fd::OwnedFd {
+fn raw(space: &NetNamespace, kind: SocketType, protocol: Protocol) -> std::os::fd::OwnedFd {
     let fd = space
         .run(|| Ok(socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, Some(protocol))?))
         .expect("a raw socket");
@@ -410,7 +410,35 @@ fn a_restart_leaves_no_gap() {
             assert!(flood.join().expect("the flood") > 100);
         });
         assert!(receiver.recv(&mut [0; 8]).is_err(), "a packet passed");
+        assert_eq!(tables(), [TABLE], "the table that replaced the rules meanwhile is deleted");
     });
+}
+
+/// The leftovers of a process that is killed while it replaces the rules are deleted by the next one.
+#[test]
+fn a_killed_replacement_is_cleaned_up() {
+    Host::run(false, |host| {
+        for is_fresh in [false, true] {
+            nft(&[&format!("add table inet {TABLE}-substitute")]);
+            if is_fresh {
+                nft(&[&format!("delete table inet {TABLE}")]);
+            }
+            host.kernel = networkpolicy::kernel::Kernel::open(TABLE).expect("nftables");
+            host.apply(DENY);
+            assert_eq!(tables(), [TABLE]);
+        }
+        nft(&[&format!("add table inet {TABLE}-substitute")]);
+        host.kernel.cleanup().expect("removed");
+        assert!(tables().is_empty());
+    });
+}
+
+/// The names of the tables of network policies.
+fn tables() -> Vec<String> {
+    let listed = std::process::Command::new("nft").args(["list", "tables", "inet"]).output().expect("nft");
+    let text = String::from_utf8(listed.stdout).expect("text");
+    let names = text.lines().filter_map(|line| line.strip_prefix("table inet "));
+    names.filter(|name| name.starts_with(TABLE)).map(str::to_string).collect()
 }
 
 /// A pod that the kubelet has reported is isolated before the API shows its address, and an address that a later pod has got
@@ -427,7 +455,7 @@ fn reported_pods_are_isolated() {
         host.cluster.reported.push(Arc::new(model.clone()));
         host.sync();
         expect(&host.pod("y/a").space, at, false);
-        // A pod of another namespace gets the address; the old one is not forgotten yet.
+        // A pod of another namespace gets the address; the old pod is not removed yet.
         host.cluster.reported.push(Arc::new(PodModel { namespace: "z".into(), uid: "later".into(), ..model }));
         host.sync();
         expect(&host.pod("y/a").space, at, true);

@@ -100,7 +100,7 @@ fn serve(pod: &Pod, number: u8) {
 }
 
 struct Client {
-    /// IPv4 and IPv6. They live as long as the client, so that the kernel knows their connections from earlier policies.
+    /// IPv4 and IPv6. They exist as long as the client: the kernel tracks their connections from earlier policies.
     sockets: [UdpSocket; 2],
     sequence: u32,
 }

@@ -30,20 +30,20 @@ pub const TIMEOUT: Duration = Duration::from_secs(20);
 pub const SILENCE: Duration = Duration::from_millis(300);
 
 /// A network namespace.
-pub struct Space {
+pub struct NetNamespace {
     pub netns: Netns,
     file: File,
 }
 
-impl Space {
-    pub fn new() -> Space {
+impl NetNamespace {
+    pub fn new() -> NetNamespace {
         let file = std::thread::spawn(|| {
             new_namespace();
             File::open("/proc/thread-self/ns/net").expect("the namespace")
         });
         let file = file.join().expect("the thread");
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        Space { netns: Netns::open(Path::new(&path)).expect("the namespace"), file }
+        NetNamespace { netns: Netns::open(Path::new(&path)).expect("the namespace"), file }
     }
 
     pub fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
@@ -78,7 +78,7 @@ fn new_namespace() {
 pub struct Pod {
     pub namespace: &'static str,
     pub name: &'static str,
-    pub space: Space,
+    pub space: NetNamespace,
     pub ips: [IpAddr; 2],
     pub labels: BTreeMap<&'static str, &'static str>,
     /// Name, protocol and number.
@@ -169,6 +169,7 @@ impl Host {
             state_dir: path("state"),
             builtin: true,
             names: Default::default(),
+            cluster: Default::default(),
         };
         let cni = Cni::open(options).expect("cni");
         let cidrs = ["10.244.7.0/24".parse().expect("v4"), "fd00:244:7::/64".parse().expect("v6")];
@@ -211,8 +212,8 @@ impl Host {
     }
 
     /// A machine next to the node: the node has 192.0.2.1, it has 192.0.2.2 and fd02::2, and routes to the pods.
-    pub fn outside(&self) -> Space {
-        let outside = Space::new();
+    pub fn outside(&self) -> NetNamespace {
+        let outside = NetNamespace::new();
         let mut rtnl = Rtnl::open().expect("netlink");
         let veth =
             Veth { name: "out0", peer: "eth0", peer_netns: &outside.netns, peer_mac: None, master: None, mtu: None };
@@ -251,7 +252,7 @@ fn attachment(pod: &Pod) -> Attachment {
     new_attachment(&pod.space, pod.namespace, pod.name)
 }
 
-fn new_attachment(space: &Space, namespace: &str, name: &str) -> Attachment {
+fn new_attachment(space: &NetNamespace, namespace: &str, name: &str) -> Attachment {
     Attachment {
         container_id: format!("sandbox-{namespace}-{name}"),
         netns: format!("/proc/{}/fd/{}", std::process::id(), space.file.as_raw_fd()).into(),
@@ -262,7 +263,7 @@ fn new_attachment(space: &Space, namespace: &str, name: &str) -> Attachment {
 }
 
 fn pod(cni: &Cni, namespace: &'static str, name: &'static str) -> Pod {
-    let space = Space::new();
+    let space = NetNamespace::new();
     let result = cni.add(&new_attachment(&space, namespace, name)).expect("attached");
     let ips = <[IpAddr; 2]>::try_from(result.ips).expect("two addresses");
     let tier = if name == "a" { "front" } else { "back" };

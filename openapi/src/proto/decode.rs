@@ -4,8 +4,8 @@
 
 use api::{Map, Str, Tree, json, tree};
 
-use super::{Choice, Message, Shape, v2, v3};
-use crate::{Api, Encoding, NoTexts};
+use super::{Alternatives, FieldType, Message, v2, v3};
+use crate::{Api, Encoding, NoDescriptions};
 
 enum Wire<'a> {
     Varint(u64),
@@ -56,7 +56,7 @@ fn read_message(message: &Message, bytes: &[u8]) -> Tree {
         if let Some(field) = message.fields.iter().find(|field| field.number == number) {
             join(&mut out, field.key, field.shape, read_value(field.shape, value));
         } else if message.extensions == Some(number) {
-            let (name, value) = read_named(Shape::Any, value);
+            let (name, value) = read_named(FieldType::Any, value);
             out.insert(name, value);
         } else {
             let (expected, shape) = message.named.expect("a field that the table knows");
@@ -68,9 +68,9 @@ fn read_message(message: &Message, bytes: &[u8]) -> Tree {
     Tree::Map(out)
 }
 
-fn join(out: &mut Map, key: &str, shape: Shape, value: Tree) {
+fn join(out: &mut Map, key: &str, shape: FieldType, value: Tree) {
     match (shape, value) {
-        (Shape::List(_), Tree::List(items)) => {
+        (FieldType::List(_), Tree::List(items)) => {
             let list = out.get_or_insert(key, || Tree::List(Vec::new()));
             list.as_list_mut().unwrap().extend(items);
         }
@@ -78,12 +78,12 @@ fn join(out: &mut Map, key: &str, shape: Shape, value: Tree) {
     }
 }
 
-fn read_named(shape: Shape, value: Wire<'_>) -> (Str, Tree) {
+fn read_named(shape: FieldType, value: Wire<'_>) -> (Str, Tree) {
     let Wire::Bytes(bytes) = value else { panic!("a message") };
     let (mut name, mut found) = (Str::default(), None);
     for (number, value) in fields(bytes) {
         match number {
-            1 => name = read_value(Shape::Text, value).as_str().unwrap().into(),
+            1 => name = read_value(FieldType::Text, value).as_str().unwrap().into(),
             2 => found = Some(read_value(shape, value)),
             other => panic!("field {other} of a named value"),
         }
@@ -91,34 +91,34 @@ fn read_named(shape: Shape, value: Wire<'_>) -> (Str, Tree) {
     (name, found.unwrap())
 }
 
-fn read_value(shape: Shape, value: Wire<'_>) -> Tree {
+fn read_value(shape: FieldType, value: Wire<'_>) -> Tree {
     match (shape, value) {
-        (Shape::Text, Wire::Bytes(bytes)) => Tree::from(std::str::from_utf8(bytes).unwrap()),
-        (Shape::Flag, Wire::Varint(value)) => Tree::Bool(value != 0),
-        (Shape::Int, Wire::Varint(value)) => Tree::Int(value as i64),
-        (Shape::Number, Wire::Fixed(value)) => Tree::Int(value as i64),
-        (Shape::Any, Wire::Bytes(bytes)) => {
+        (FieldType::Text, Wire::Bytes(bytes)) => Tree::from(std::str::from_utf8(bytes).unwrap()),
+        (FieldType::Flag, Wire::Varint(value)) => Tree::Bool(value != 0),
+        (FieldType::Int, Wire::Varint(value)) => Tree::Int(value as i64),
+        (FieldType::Number, Wire::Fixed(value)) => Tree::Int(value as i64),
+        (FieldType::Any, Wire::Bytes(bytes)) => {
             let (2, Wire::Bytes(yaml)) = fields(bytes).remove(0) else { panic!("yaml") };
             json::decode(yaml).unwrap()
         }
-        (Shape::Message(message), Wire::Bytes(bytes)) => read_message(message, bytes),
-        (Shape::List(item), value) => Tree::List(vec![read_value(*item, value)]),
-        (Shape::Wrapped(inside), Wire::Bytes(bytes)) => read_wrapped(*inside, bytes),
-        (Shape::Choice(choice), Wire::Bytes(bytes)) => read_choice(choice, bytes),
+        (FieldType::Message(message), Wire::Bytes(bytes)) => read_message(message, bytes),
+        (FieldType::List(item), value) => Tree::List(vec![read_value(*item, value)]),
+        (FieldType::Wrapped(inside), Wire::Bytes(bytes)) => read_wrapped(*inside, bytes),
+        (FieldType::OneOf(choice), Wire::Bytes(bytes)) => read_choice(choice, bytes),
         _ => panic!("a value of another wire type"),
     }
 }
 
-fn read_wrapped(inside: Shape, bytes: &[u8]) -> Tree {
+fn read_wrapped(inside: FieldType, bytes: &[u8]) -> Tree {
     let mut out = Map::new();
-    if matches!(inside, Shape::List(_)) {
+    if matches!(inside, FieldType::List(_)) {
         out.insert("", Tree::List(Vec::new()));
     }
     fields(bytes).into_iter().for_each(|(_, value)| join(&mut out, "", inside, read_value(inside, value)));
     out.remove("").unwrap()
 }
 
-fn read_choice(choice: &Choice, bytes: &[u8]) -> Tree {
+fn read_choice(choice: &Alternatives, bytes: &[u8]) -> Tree {
     let mut found = fields(bytes);
     assert_eq!(found.len(), 1, "one of a oneof");
     let (number, value) = found.remove(0);
@@ -144,7 +144,7 @@ fn without_object_defaults(tree: Tree, are_properties: bool) -> Tree {
     }
 }
 
-const API: Api<'static> = Api { version: "v1.37.0", kinds: kinds::ALL, texts: &NoTexts, extras: &[] };
+const API: Api<'static> = Api { version: "v1.37.0", kinds: kinds::ALL, texts: &NoDescriptions, extras: &[] };
 
 #[test]
 fn v2_encodings_are_equivalent() {

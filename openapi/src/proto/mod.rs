@@ -14,17 +14,17 @@ pub(crate) struct Message {
     /// The field of keys with the prefix `x-`, each as a NamedAny.
     pub extensions: Option<u32>,
     /// The field of all other keys, each as a message of name and value: the message is a map.
-    pub named: Option<(u32, Shape)>,
+    pub named: Option<(u32, FieldType)>,
 }
 
 pub(crate) struct Field {
     pub number: u32,
     pub key: &'static str,
-    pub shape: Shape,
+    pub shape: FieldType,
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum Shape {
+pub(crate) enum FieldType {
     Text,
     Flag,
     /// A double.
@@ -34,25 +34,25 @@ pub(crate) enum Shape {
     Any,
     Message(&'static Message),
     /// One field per item.
-    List(&'static Shape),
+    List(&'static FieldType),
     /// A message with this as field 1.
-    Wrapped(&'static Shape),
+    Wrapped(&'static FieldType),
     /// A oneof message; a value that matches no option is omitted.
-    Choice(&'static Choice),
+    OneOf(&'static Alternatives),
 }
 
-pub(crate) struct Choice {
-    pub options: &'static [(u32, Shape)],
+pub(crate) struct Alternatives {
+    pub options: &'static [(u32, FieldType)],
     pub pick: fn(&Tree) -> Option<usize>,
 }
 
 /// A row of a table.
-const fn field(number: u32, key: &'static str, shape: Shape) -> Field {
+const fn field(number: u32, key: &'static str, shape: FieldType) -> Field {
     Field { number, key, shape }
 }
 
 /// A message that is a map of names to values.
-const fn map_of(shape: Shape) -> Message {
+const fn map_of(shape: FieldType) -> Message {
     Message { fields: &[], extensions: None, named: Some((1, shape)) }
 }
 
@@ -66,7 +66,7 @@ const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
 const BYTES: u32 = 2;
 
-fn write_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -101,50 +101,50 @@ pub(crate) fn write_entry(out: &mut Vec<u8>, message: &Message, key: &str, value
     if let Some(field) = message.field(key) {
         write_value(out, field.number, field.shape, value);
     } else if let (Some(number), true) = (message.extensions, key.starts_with("x-")) {
-        write_named(out, number, key, Shape::Any, value);
+        write_named(out, number, key, FieldType::Any, value);
     } else if let Some((number, shape)) = message.named {
         write_named(out, number, key, shape, value);
     }
 }
 
-fn write_named(out: &mut Vec<u8>, number: u32, name: &str, shape: Shape, value: &Tree) {
+fn write_named(out: &mut Vec<u8>, number: u32, name: &str, shape: FieldType, value: &Tree) {
     write_nested(out, number, |inner| {
         write_bytes(inner, 1, name.as_bytes());
         write_value(inner, 2, shape, value);
     });
 }
 
-fn write_value(out: &mut Vec<u8>, number: u32, shape: Shape, value: &Tree) {
+fn write_value(out: &mut Vec<u8>, number: u32, shape: FieldType, value: &Tree) {
     match shape {
-        Shape::Text => write_bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),
-        Shape::Flag => {
+        FieldType::Text => write_bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),
+        FieldType::Flag => {
             write_key(out, number, VARINT);
             write_varint(out, value.as_bool().unwrap_or_default().into());
         }
-        Shape::Int => {
+        FieldType::Int => {
             write_key(out, number, VARINT);
             write_varint(out, value.as_int().unwrap_or_default() as u64);
         }
-        Shape::Number => {
+        FieldType::Number => {
             write_key(out, number, FIXED64);
             out.extend_from_slice(&number_of(value).to_le_bytes());
         }
-        Shape::Any => write_nested(out, number, |inner| {
+        FieldType::Any => write_nested(out, number, |inner| {
             let mut yaml = json::encode(value, None);
             yaml.push(b'\n');
             write_bytes(inner, 2, &yaml);
         }),
-        Shape::Message(message) => write_nested(out, number, |inner| write_message(inner, message, value)),
-        Shape::List(item) => {
+        FieldType::Message(message) => write_nested(out, number, |inner| write_message(inner, message, value)),
+        FieldType::List(item) => {
             let items = value.as_list().unwrap_or_default();
             items.iter().for_each(|value| write_value(out, number, *item, value));
         }
-        Shape::Wrapped(inside) => write_nested(out, number, |inner| write_value(inner, 1, *inside, value)),
-        Shape::Choice(choice) => write_choice(out, number, choice, value),
+        FieldType::Wrapped(inside) => write_nested(out, number, |inner| write_value(inner, 1, *inside, value)),
+        FieldType::OneOf(choice) => write_choice(out, number, choice, value),
     }
 }
 
-fn write_choice(out: &mut Vec<u8>, number: u32, choice: &Choice, value: &Tree) {
+fn write_choice(out: &mut Vec<u8>, number: u32, choice: &Alternatives, value: &Tree) {
     if let Some((option, shape)) = (choice.pick)(value).and_then(|at| choice.options.get(at)) {
         write_nested(out, number, |inner| write_value(inner, *option, *shape, value));
     }

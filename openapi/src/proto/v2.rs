@@ -2,8 +2,8 @@
 
 use api::Tree;
 
-use super::Shape::{Any, Choice as OneOf, Flag, Int, List, Message as One, Number, Text, Wrapped};
-use super::{Choice, Message, field, map_of, pick_boolean, pick_reference};
+use super::FieldType::{Any, Flag, Int, List, Message as One, Number, OneOf, Text, Wrapped};
+use super::{Alternatives, Message, field, map_of, pick_boolean, pick_reference};
 
 pub(crate) static DOCUMENT: Message = Message {
     fields: &[
@@ -62,28 +62,29 @@ static OPERATION: Message = Message {
 };
 
 static RESPONSES: Message = Message { fields: &[], extensions: Some(2), named: Some((1, OneOf(&RESPONSE_VALUE))) };
-static RESPONSE_VALUE: Choice =
-    Choice { options: &[(1, One(&RESPONSE)), (2, One(&JSON_REFERENCE))], pick: pick_reference };
+static RESPONSE_VALUE: Alternatives =
+    Alternatives { options: &[(1, One(&RESPONSE)), (2, One(&JSON_REFERENCE))], pick: pick_reference };
 static RESPONSE: Message = Message {
     fields: &[field(1, "description", Text), field(2, "schema", OneOf(&SCHEMA_ITEM))],
     extensions: Some(5),
     named: None,
 };
 /// A response is never a file here.
-static SCHEMA_ITEM: Choice = Choice { options: &[(1, One(&SCHEMA))], pick: |_| Some(0) };
+static SCHEMA_ITEM: Alternatives = Alternatives { options: &[(1, One(&SCHEMA))], pick: |_| Some(0) };
 
 static PARAMETERS: Message = map_of(OneOf(&PARAMETER));
-static PARAMETERS_ITEM: Choice =
-    Choice { options: &[(1, OneOf(&PARAMETER)), (2, One(&JSON_REFERENCE))], pick: pick_reference };
-static PARAMETER: Choice = Choice { options: &[(1, One(&BODY_PARAMETER)), (2, OneOf(&NON_BODY))], pick: pick_body };
-static NON_BODY: Choice =
-    Choice { options: &[(3, One(&QUERY_PARAMETER)), (4, One(&PATH_PARAMETER))], pick: pick_place };
+static PARAMETERS_ITEM: Alternatives =
+    Alternatives { options: &[(1, OneOf(&PARAMETER)), (2, One(&JSON_REFERENCE))], pick: pick_reference };
+static PARAMETER: Alternatives =
+    Alternatives { options: &[(1, One(&BODY_PARAMETER)), (2, OneOf(&NON_BODY))], pick: pick_body };
+static NON_BODY: Alternatives =
+    Alternatives { options: &[(3, One(&QUERY_PARAMETER)), (4, One(&PATH_PARAMETER))], pick: pick_location };
 
 fn pick_body(parameter: &Tree) -> Option<usize> {
     Some(usize::from(parameter.str("in") != "body"))
 }
 
-fn pick_place(parameter: &Tree) -> Option<usize> {
+fn pick_location(parameter: &Tree) -> Option<usize> {
     match parameter.str("in") {
         "query" => Some(0),
         "path" => Some(1),
@@ -170,12 +171,13 @@ static SCHEMA: Message = Message {
 };
 
 static PROPERTIES: Message = map_of(One(&SCHEMA));
-static ADDITIONAL_PROPERTIES: Choice = Choice { options: &[(1, One(&SCHEMA)), (2, Flag)], pick: pick_boolean };
+static ADDITIONAL_PROPERTIES: Alternatives =
+    Alternatives { options: &[(1, One(&SCHEMA)), (2, Flag)], pick: pick_boolean };
 
 static SECURITY_REQUIREMENT: Message = map_of(Wrapped(&List(&Text)));
 static SECURITY_DEFINITIONS: Message = map_of(OneOf(&SECURITY_ITEM));
 /// The documents only use API key authentication.
-static SECURITY_ITEM: Choice = Choice { options: &[(2, One(&API_KEY))], pick: |_| Some(0) };
+static SECURITY_ITEM: Alternatives = Alternatives { options: &[(2, One(&API_KEY))], pick: |_| Some(0) };
 static API_KEY: Message = Message {
     fields: &[field(1, "type", Text), field(2, "name", Text), field(3, "in", Text), field(4, "description", Text)],
     extensions: Some(5),

@@ -2,8 +2,8 @@
 
 use api::Tree;
 
-use super::Shape::{Any, Choice as OneOf, Flag, Int, List, Message as One, Number, Text, Wrapped};
-use super::{Choice, Message, field, map_of, pick_boolean, pick_reference};
+use super::FieldType::{Any, Flag, Int, List, Message as One, Number, OneOf, Text, Wrapped};
+use super::{Alternatives, Message, field, map_of, pick_boolean, pick_reference};
 
 pub(crate) static DOCUMENT: Message = Message {
     fields: &[
@@ -65,8 +65,8 @@ static OPERATION: Message = Message {
     named: None,
 };
 
-static PARAMETER_OR_REFERENCE: Choice =
-    Choice { options: &[(1, One(&PARAMETER)), (2, One(&REFERENCE))], pick: pick_reference };
+static PARAMETER_OR_REFERENCE: Alternatives =
+    Alternatives { options: &[(1, One(&PARAMETER)), (2, One(&REFERENCE))], pick: pick_reference };
 static PARAMETER: Message = Message {
     fields: &[
         field(1, "name", Text),
@@ -79,8 +79,8 @@ static PARAMETER: Message = Message {
     named: None,
 };
 
-static BODY_OR_REFERENCE: Choice =
-    Choice { options: &[(1, One(&REQUEST_BODY)), (2, One(&REFERENCE))], pick: pick_reference };
+static BODY_OR_REFERENCE: Alternatives =
+    Alternatives { options: &[(1, One(&REQUEST_BODY)), (2, One(&REFERENCE))], pick: pick_reference };
 static REQUEST_BODY: Message = Message {
     fields: &[field(1, "description", Text), field(2, "content", One(&MEDIA_TYPES)), field(3, "required", Flag)],
     extensions: Some(4),
@@ -96,8 +96,8 @@ static RESPONSES: Message = Message {
     extensions: Some(3),
     named: Some((2, OneOf(&RESPONSE_OR_REFERENCE))),
 };
-static RESPONSE_OR_REFERENCE: Choice =
-    Choice { options: &[(1, One(&RESPONSE)), (2, One(&REFERENCE))], pick: pick_reference };
+static RESPONSE_OR_REFERENCE: Alternatives =
+    Alternatives { options: &[(1, One(&RESPONSE)), (2, One(&REFERENCE))], pick: pick_reference };
 static RESPONSE: Message = Message {
     fields: &[field(1, "description", Text), field(3, "content", One(&MEDIA_TYPES))],
     extensions: Some(5),
@@ -106,8 +106,8 @@ static RESPONSE: Message = Message {
 
 static REFERENCE: Message = Message { fields: &[field(1, "$ref", Text)], extensions: None, named: None };
 
-static SCHEMA_OR_REFERENCE: Choice =
-    Choice { options: &[(1, One(&SCHEMA)), (2, One(&REFERENCE))], pick: pick_reference };
+static SCHEMA_OR_REFERENCE: Alternatives =
+    Alternatives { options: &[(1, One(&SCHEMA)), (2, One(&REFERENCE))], pick: pick_reference };
 static SCHEMA: Message = Message {
     fields: &[
         field(1, "nullable", Flag),
@@ -148,11 +148,11 @@ static SCHEMA: Message = Message {
 };
 
 static PROPERTIES: Message = map_of(OneOf(&SCHEMA_OR_REFERENCE));
-static ADDITIONAL_PROPERTIES: Choice =
-    Choice { options: &[(1, OneOf(&SCHEMA_OR_REFERENCE)), (2, Flag)], pick: pick_boolean };
+static ADDITIONAL_PROPERTIES: Alternatives =
+    Alternatives { options: &[(1, OneOf(&SCHEMA_OR_REFERENCE)), (2, Flag)], pick: pick_boolean };
 
 /// List and object defaults cannot be represented.
-static DEFAULT_TYPE: Choice = Choice { options: &[(1, Number), (2, Flag), (3, Text)], pick: pick_default };
+static DEFAULT_TYPE: Alternatives = Alternatives { options: &[(1, Number), (2, Flag), (3, Text)], pick: pick_default };
 
 fn pick_default(value: &Tree) -> Option<usize> {
     match value {
@@ -165,8 +165,8 @@ fn pick_default(value: &Tree) -> Option<usize> {
 
 static SECURITY_REQUIREMENT: Message = map_of(Wrapped(&List(&Text)));
 static SECURITY_SCHEMES: Message = map_of(OneOf(&SECURITY_SCHEME_OR_REFERENCE));
-static SECURITY_SCHEME_OR_REFERENCE: Choice =
-    Choice { options: &[(1, One(&SECURITY_SCHEME)), (2, One(&REFERENCE))], pick: pick_reference };
+static SECURITY_SCHEME_OR_REFERENCE: Alternatives =
+    Alternatives { options: &[(1, One(&SECURITY_SCHEME)), (2, One(&REFERENCE))], pick: pick_reference };
 static SECURITY_SCHEME: Message = Message {
     fields: &[field(1, "type", Text), field(2, "description", Text), field(3, "name", Text), field(4, "in", Text)],
     extensions: Some(9),

@@ -38,7 +38,7 @@ pub enum Error {
     /// A program or a file failed.
     #[error("{what}")]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         what: String,
         /// Why it failed.
         source: std::io::Error,
@@ -48,7 +48,7 @@ pub enum Error {
     Program {
         /// Its name.
         program: String,
-        /// What it wrote to standard error.
+        /// The output on standard error.
         message: String,
     },
 }

@@ -78,7 +78,7 @@ impl NodePortAddress {
         }
     }
 
-    /// Whether it says something about a family.
+    /// Whether the value applies to a family.
     pub fn covers(&self, family: Family) -> bool {
         match self {
             NodePortAddress::Cidr(cidr) => Family::of(cidr.address) == family,
@@ -144,9 +144,9 @@ pub struct Configuration {
     pub min_sync_period: Option<Duration>,
     /// How often rules are verified where the kernel does not report changes: with iptables.
     pub verify_period: Duration,
-    /// Where `/healthz` and `/livez` are served; None to serve them nowhere.
+    /// The address of `/healthz` and `/livez`; None if they are not served.
     pub healthz_address: Option<SocketAddr>,
-    /// Where `/metrics` and `/proxyMode` are served; None to serve them nowhere.
+    /// The address of `/metrics` and `/proxyMode`; None if they are not served.
     pub metrics_address: Option<SocketAddr>,
     /// Whether an address that cannot be bound is an error.
     pub bind_hard_fail: bool,

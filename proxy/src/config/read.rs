@@ -22,7 +22,7 @@ const NO_WINDOWS: &str = "Windows is not supported";
 pub struct Document {
     /// The proxy's own configuration.
     pub configuration: Configuration,
-    /// How it connects to the API server.
+    /// The connection to the API server.
     pub client_connection: ClientConnection,
     /// The log format; empty if it is not set.
     pub log_format: String,
@@ -80,11 +80,11 @@ fn document(root: &mut Section<'_>, tree: &Tree) -> Document {
 fn feature_gates(root: &mut Section<'_>, tree: &Tree) {
     root.section("featureGates");
     for (name, value) in tree.map("featureGates").iter() {
-        let Some(asked) = value.as_bool() else {
+        let Some(requested) = value.as_bool() else {
             root.error("featureGates", "must be true or false");
             continue;
         };
-        if let Err(error) = client::gates::check(GATES, name, asked) {
+        if let Err(error) = client::gates::check(GATES, name, requested) {
             root.error("featureGates", &error.to_string());
         }
     }
@@ -174,6 +174,7 @@ fn backends(root: &mut Section<'_>, configuration: &mut Configuration) {
         if counts {
             configuration.masquerade_bit = bit.unwrap_or(configuration.masquerade_bit);
             configuration.min_sync_period = least;
+            configuration.verify_period = period.unwrap_or(configuration.verify_period);
         }
     }
     let mut ipvs = root.section("ipvs");
@@ -288,7 +289,7 @@ mod tests {
 
     const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
-    /// What kubeadm writes into its ConfigMap.
+    /// The configuration of kubeadm's ConfigMap.
     const KUBEADM: &str = r#"
 bindAddress: 0.0.0.0
 bindAddressHardFail: false
@@ -328,7 +329,7 @@ winkernel: {enableDSR: false, forwardHealthCheckVip: false, networkName: "", roo
     #[test]
     fn reads_all_sections() {
         let text = "mode: iptables\nhostnameOverride: Node-1\nbindAddress: '::'\nmetricsBindAddress: '0.0.0.0'\n\
-            iptables: {masqueradeBit: 3, masqueradeAll: true, minSyncPeriod: 2s, localhostNodePorts: false}\n\
+            iptables: {masqueradeBit: 3, masqueradeAll: true, minSyncPeriod: 2s, syncPeriod: 9s, localhostNodePorts: false}\n\
             detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: br0}\n\
             nodePortAddresses: [primary, 10.0.0.0/8]\nconntrack: {maxPerCore: 0, udpTimeout: 30s}\n\
             clientConnection: {qps: 7, burst: 9}\nlogging: {format: json, verbosity: 4}\nfeatureGates: {WatchListClient: false}\n";
@@ -337,6 +338,7 @@ winkernel: {enableDSR: false, forwardHealthCheckVip: false, networkName: "", roo
         assert_eq!((read.mode, read.node_name.as_str()), (Some(Mode::Iptables), "node-1"));
         assert_eq!((read.masquerade_bit, read.masquerade_all, read.localhost_node_ports), (3, true, false));
         assert_eq!(read.min_sync_period(Mode::Iptables), Duration::from_secs(2));
+        assert_eq!(read.verify_period, Duration::from_secs(9));
         assert_eq!(read.local_mode, LocalMode::BridgeInterface("br0".to_string()));
         let texts = [read.healthz_address, read.metrics_address].map(|address| address.expect("one").to_string());
         assert_eq!(texts, ["[::]:10256", "0.0.0.0:10249"]);

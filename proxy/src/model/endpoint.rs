@@ -1,5 +1,6 @@
 //! EndpointSlices.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -38,13 +39,14 @@ pub struct SlicePort {
 pub struct Endpoint {
     /// The first of its addresses: others are not used.
     pub address: IpAddr,
-    /// Whether it runs on this node.
+    /// Whether the endpoint is on this node.
     pub local: bool,
-    /// Whether it may get traffic, which includes all endpoints if the Service publishes those that are not ready.
+    /// Whether the endpoint may get traffic, which includes all endpoints if the Service publishes those that are not
+    /// ready.
     pub ready: bool,
-    /// Whether it is ready apart from terminating.
+    /// Whether the endpoint is ready apart from terminating.
     pub serving: bool,
-    /// Whether it is being deleted.
+    /// Whether the endpoint is being deleted.
     pub terminating: bool,
     /// Zones whose clients should use it.
     pub zones: Box<[Str]>,
@@ -72,6 +74,18 @@ impl Slice {
             endpoints: endpoints.map(Arc::new).collect(),
         })
     }
+}
+
+/// Whether an endpoint that got new traffic does not get any more.
+pub fn has_left(old: Option<&Slice>, new: Option<&Slice>) -> bool {
+    let Some(old) = old else { return false };
+    let remaining: HashSet<IpAddr> = new.into_iter().flat_map(in_rotation).collect();
+    in_rotation(old).any(|address| !remaining.contains(&address))
+}
+
+fn in_rotation(slice: &Slice) -> impl Iterator<Item = IpAddr> {
+    let is_in = |endpoint: &&Arc<Endpoint>| endpoint.ready && !endpoint.terminating;
+    slice.endpoints.iter().filter(is_in).map(|endpoint| endpoint.address)
 }
 
 fn read_port(port: &Tree) -> Option<SlicePort> {
@@ -108,4 +122,30 @@ fn is_forbidden(address: IpAddr) -> bool {
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
     };
     address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_link_local
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_leave_when_they_terminate_or_are_removed() {
+        let slice = |endpoints: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"labels":{{"{SERVICE_LABEL}":"web"}}}},"addressType":"IPv4","endpoints":[{endpoints}]}}"#
+            );
+            Slice::read(&api::json::decode(text.as_bytes()).expect("JSON"), "").expect("a slice")
+        };
+        let (a, b) = (r#"{"addresses":["10.0.0.1"],"conditions":{"ready":true}}"#, r#"{"addresses":["10.0.0.2"]}"#);
+        let dying = r#"{"addresses":["10.0.0.1"],"conditions":{"ready":true,"terminating":true}}"#;
+        for (old, new, left) in [
+            (a.to_string(), format!("{a},{b}"), false),
+            (format!("{a},{b}"), b.to_string(), true),
+            (a.to_string(), dying.to_string(), true),
+            (dying.to_string(), String::new(), false),
+        ] {
+            assert_eq!(has_left(Some(&slice(&old)), Some(&slice(&new))), left, "{old} {new}");
+        }
+        assert!(has_left(Some(&slice(a)), None) && !has_left(None, Some(&slice(a))));
+    }
 }

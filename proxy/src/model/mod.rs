@@ -1,4 +1,4 @@
-//! Services, EndpointSlices and the Node as plain values. Nothing here knows how packets are forwarded.
+//! Services, EndpointSlices and the Node as plain values. Nothing here depends on how packets are forwarded.
 
 mod endpoint;
 mod node;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use api::Str;
 
-pub use endpoint::{Endpoint, Slice, SlicePort};
+pub use endpoint::{Endpoint, Slice, SlicePort, has_left};
 pub use node::NodeInfo;
 pub use service::{Service, ServicePort};
 

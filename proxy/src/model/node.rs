@@ -11,7 +11,7 @@ const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// Cluster autoscaler's mark of a node that load balancers should stop using.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// What a proxy needs to know about its node.
+/// The fields of a Node that a proxy needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeInfo {
     /// The name of the Node object.

@@ -51,7 +51,7 @@ pub struct ServicePort {
 }
 
 impl ServicePort {
-    /// Whether it has addresses besides the cluster IP.
+    /// Whether the port has addresses besides the cluster IP.
     pub fn is_external(&self) -> bool {
         self.node_port.is_some() || !self.load_balancer_ips.is_empty() || !self.external_ips.is_empty()
     }

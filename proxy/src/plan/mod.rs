@@ -19,13 +19,13 @@ use crate::model::{NodeInfo, Protocol, ServicePort};
 /// Which endpoints get the traffic of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// Those of all nodes.
+    /// The endpoints of all nodes.
     Cluster,
-    /// Those of this node.
+    /// The endpoints of this node.
     Local,
-    /// None, because they are all on other nodes and the traffic must stay on this one.
+    /// No endpoint, because all are on other nodes and the traffic must stay on this one.
     Drop,
-    /// None, because there are none.
+    /// No endpoint, because there is none.
     Reject,
 }
 
@@ -40,14 +40,14 @@ pub struct PortPlan {
     pub cluster_ip: IpAddr,
     /// The port of all addresses.
     pub port: u16,
-    /// What happens to packets to the cluster IP.
+    /// The endpoints of the cluster IP.
     pub internal: Traffic,
     /// External IPs and addresses of load balancers.
     pub external_ips: Vec<IpAddr>,
     /// The port at the node's addresses.
     pub node_port: Option<u16>,
-    /// What happens to packets to external addresses and the node port; unimportant without any. With the policy Local,
-    /// clients on this node reach endpoints of all nodes nevertheless, as if they came through a load balancer.
+    /// The endpoints of external addresses and the node port; unused without any. With the policy Local, clients on
+    /// this node reach endpoints of all nodes nevertheless, as if they came through a load balancer.
     pub external: Traffic,
     /// Whether external packets keep their source address.
     pub external_local: bool,

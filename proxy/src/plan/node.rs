@@ -1,4 +1,4 @@
-//! What holds for all Services on a node.
+//! The rules of a node that are common to all Services.
 
 use std::net::IpAddr;
 

@@ -218,7 +218,7 @@ fn node_rules_follow_the_configuration() {
         (vec![NodePortAddress::Primary], Family::V4, only(&["192.0.2.1"])),
         (vec![NodePortAddress::Primary], Family::V6, only(&["fd02::1"])),
         (vec![NodePortAddress::Cidr(net("10.0.0.0/8"))], Family::V4, only(&["10.9.0.1"])),
-        // A range of one family says nothing about the other.
+        // A range of one family does not affect the other.
         (vec![NodePortAddress::Cidr(net("10.0.0.0/8"))], Family::V6, NodePortAddresses::All),
         (vec![NodePortAddress::Cidr(net("0.0.0.0/0"))], Family::V4, NodePortAddresses::All),
         (vec![NodePortAddress::Primary, NodePortAddress::Localhost], Family::V4, only(&["127.0.0.1", "192.0.2.1"])),

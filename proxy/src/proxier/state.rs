@@ -1,10 +1,10 @@
-//! What was read: Services and EndpointSlices, indexed by Service, and which Services have changed.
+//! The objects from the API: Services and EndpointSlices, indexed by Service, and which Services have changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::ServiceHealth;
-use crate::model::{PortName, Service, ServiceKey, Slice};
+use crate::model::{PortName, Service, ServiceKey, Slice, has_left};
 use crate::plan::PortEndpoint;
 
 #[derive(Default)]
@@ -15,15 +15,13 @@ pub(super) struct State {
     /// The Service of each slice, since a label may change.
     services_of_slices: HashMap<ServiceKey, ServiceKey>,
     changed: BTreeSet<ServiceKey>,
+    /// Whether one of the changes removes an endpoint from rotation.
+    endpoint_left: bool,
     /// Services with a health check port.
     health_checked: BTreeSet<ServiceKey>,
 }
 
 impl State {
-    pub(super) fn new(_node: &str) -> State {
-        State::default()
-    }
-
     pub(super) fn set_service(&mut self, key: &ServiceKey, service: Option<Service>) -> bool {
         if self.services.get(key) == service.as_ref() {
             return false;
@@ -48,6 +46,7 @@ impl State {
         if same == slice.as_ref() {
             return false;
         }
+        self.endpoint_left |= has_left(same, slice.as_ref());
         if let Some(service) = before {
             self.remove_slice(key, &service);
             self.changed.insert(service);
@@ -78,6 +77,11 @@ impl State {
     /// The Services that have changed since the last call.
     pub(super) fn take_changes(&mut self) -> Vec<ServiceKey> {
         std::mem::take(&mut self.changed).into_iter().collect()
+    }
+
+    /// Whether an endpoint has left rotation since the last call.
+    pub(super) fn take_endpoint_left(&mut self) -> bool {
+        std::mem::take(&mut self.endpoint_left)
     }
 
     pub(super) fn keys(&self) -> Vec<ServiceKey> {
@@ -125,6 +129,9 @@ impl State {
         let slices = self.slices.get(key).into_iter().flat_map(BTreeMap::values);
         let endpoints = slices.flat_map(|slice| &slice.endpoints);
         let local = endpoints.filter(|endpoint| endpoint.local && endpoint.ready);
-        local.map(|endpoint| endpoint.address).collect::<HashSet<IpAddr>>().len()
+        let addresses: HashSet<IpAddr> = local.map(|endpoint| endpoint.address).collect();
+        // A pod of two families is one endpoint.
+        let of_ipv4 = addresses.iter().filter(|address| address.is_ipv4()).count();
+        of_ipv4.max(addresses.len() - of_ipv4)
     }
 }

@@ -19,7 +19,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 const WITHDRAWAL: Duration = Duration::from_secs(5);
 
 /// Writes the newest revision; while a write is under way, later ones are combined.
-pub(super) struct Confirm {
+pub(super) struct RevisionConfirmer {
     writer: Option<Writer>,
 }
 
@@ -30,15 +30,15 @@ struct Writer {
     task: JoinHandle<()>,
 }
 
-impl Confirm {
-    pub(super) fn new(shared: &Arc<Shared>, client: Client) -> Confirm {
+impl RevisionConfirmer {
+    pub(super) fn new(shared: &Arc<Shared>, client: Client) -> RevisionConfirmer {
         if !shared.config.confirm_endpoints {
-            return Confirm { writer: None };
+            return RevisionConfirmer { writer: None };
         }
         let (revision, changes) = watch::channel(0);
         let node = shared.config.node_name.clone();
         let task = tokio::spawn(write_all(client.clone(), node.clone(), changes));
-        Confirm { writer: Some(Writer { client, node, revision, task }) }
+        RevisionConfirmer { writer: Some(Writer { client, node, revision, task }) }
     }
 
     /// Everything up to a revision is applied. It is written if a kubelet may wait for it.

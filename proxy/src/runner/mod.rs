@@ -9,11 +9,11 @@ mod sync;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use client::{Client, Events, Informers, Metrics, Random, Resource, Selection};
+use client::{Client, Events, Informers, Metrics, Random, Reflector, Resource, Selection};
 use stdx::clock::Clock;
 use stdx::sync::Mutex;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::{Configuration, Mode};
 use crate::model::Family;
@@ -22,9 +22,9 @@ use crate::serve::health::Health;
 use crate::serve::http::{Handler, Reply, Server};
 use crate::serve::metrics;
 use crate::serve::service_health::ServiceHealthServers;
-use pending::Pending;
+use pending::{Pending, ServiceSink, SliceSink};
 
-pub use open::{StartError, cleanup, probe};
+pub use open::{ProbeError, StartError, cleanup};
 
 const SERVICES: Resource = Resource::core("services");
 const NODES: Resource = Resource::core("nodes");
@@ -34,7 +34,7 @@ const SERVICE_CIDRS: Resource = Resource::new("networking.k8s.io", "v1", "servic
 const SELECTOR: &str =
     "labelSelector=%21service.kubernetes.io%2Fservice-proxy-name%2C%21service.kubernetes.io%2Fheadless";
 
-/// What a proxy works with.
+/// The dependencies of a proxy.
 pub struct Environment {
     /// A client that may read Services, EndpointSlices, ServiceCIDRs and the Node, and write events: the user
     /// `system:kube-proxy` may.
@@ -50,28 +50,28 @@ pub struct Environment {
 }
 
 /// A running proxy.
-pub struct Running {
+pub struct ProxyHandle {
     /// The mode that was chosen.
     pub mode: Mode,
     /// The families that are served.
     pub families: Vec<Family>,
-    /// Where health is served.
+    /// The address of the health server.
     pub healthz_address: Option<SocketAddr>,
-    /// Where metrics are served.
+    /// The address of the metrics server.
     pub metrics_address: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     synced: watch::Receiver<bool>,
     task: JoinHandle<()>,
 }
 
-impl Running {
+impl ProxyHandle {
     /// Waits until the first complete sync.
     pub async fn synced(&self) {
-        // The sender lives as long as the task.
+        // The sender exists as long as the task.
         let _ = self.synced.clone().wait_for(|synced| *synced).await;
     }
 
-    /// Stops. Rules stay, so that no connection is interrupted, unless the configuration says otherwise.
+    /// Stops. Unless the configuration requires a cleanup, rules stay, and no connection is interrupted.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         if let Err(error) = self.task.await {
@@ -85,7 +85,7 @@ impl Running {
     }
 }
 
-/// What the tasks of a proxy share.
+/// State that the tasks of a proxy share.
 struct Shared {
     config: Configuration,
     mode: Mode,
@@ -98,7 +98,7 @@ struct Shared {
 }
 
 /// Starts a proxy in the network namespace of the calling thread.
-pub async fn start(environment: Environment) -> Result<Running, StartError> {
+pub async fn start(environment: Environment) -> Result<ProxyHandle, StartError> {
     let Environment { client, node_client, configuration: config, metrics, clock } = environment;
     let (proxier, families) = open::open(&config)?;
     let mode = proxier.mode();
@@ -116,17 +116,18 @@ pub async fn start(environment: Environment) -> Result<Running, StartError> {
     });
     let (healthz, metrics_server) = (serve_health(&shared)?, serve_metrics(&shared)?);
     let (healthz_address, metrics_address) = (address(&healthz), address(&metrics_server));
-    let informers = watch_api(&shared, &client);
+    let (informers, reflectors) = (watch_node(&shared, &client), watch_services(&shared, &client));
     let events = Events::start(shared.clock.clone(), shared.metrics.clone());
     let recorder = events.recorder(client.clone(), "kube-proxy").on(&shared.config.node_name);
     let (stop, stopped) = watch::channel(false);
     let (synced_sender, synced) = watch::channel(false);
-    let confirm = confirm::Confirm::new(&shared, node_client.unwrap_or(client));
+    let confirm = confirm::RevisionConfirmer::new(&shared, node_client.unwrap_or(client));
     let worker = sync::Worker {
         service_health: ServiceHealthServers::new(shared.health.clone(), &families),
         verify_period: shared.config.verify_period,
         shared,
         informers,
+        reflectors,
         recorder,
         confirm,
         synced: synced_sender,
@@ -135,7 +136,7 @@ pub async fn start(environment: Environment) -> Result<Running, StartError> {
         worker.run(stopped).await;
         drop((healthz, metrics_server));
     });
-    Ok(Running { mode, families, healthz_address, metrics_address, stop, synced, task })
+    Ok(ProxyHandle { mode, families, healthz_address, metrics_address, stop, synced, task })
 }
 
 fn address(server: &Option<Server>) -> Option<SocketAddr> {
@@ -195,11 +196,9 @@ fn serve_metrics(shared: &Arc<Shared>) -> Result<Option<Server>, StartError> {
 }
 
 /// Starts informers whose changes go into the list of pending ones.
-fn watch_api(shared: &Arc<Shared>, client: &Client) -> Informers {
+fn watch_node(shared: &Arc<Shared>, client: &Client) -> Informers {
     let informers = Informers::new(client.clone(), Arc::new(Random::seeded(Random::fresh_seed())));
     let node = format!("fieldSelector=metadata.name%3D{}", shared.config.node_name);
-    let services = informers.informer(Selection::queried(SERVICES, SELECTOR));
-    let slices = informers.informer(Selection::queried(SLICES, SELECTOR));
     let nodes = informers.informer(Selection::queried(NODES, &node));
     let cidrs = informers.informer(Selection::all(SERVICE_CIDRS));
     let sink = |take: fn(&Pending, &client::Change)| {
@@ -209,11 +208,19 @@ fn watch_api(shared: &Arc<Shared>, client: &Client) -> Informers {
             health.queued();
         }
     };
-    services.on_change(sink(Pending::service));
-    slices.on_change(sink(Pending::slice));
     nodes.on_change(sink(Pending::node));
     cidrs.on_change(sink(Pending::service_cidr));
-    shared.pending.wait_for([services.synced(), slices.synced()], slices.store().clone());
     informers.start();
     informers
+}
+
+/// Starts reflectors: of the many Services and slices only what the proxy needs is kept.
+fn watch_services(shared: &Arc<Shared>, client: &Client) -> JoinSet<()> {
+    let mut reflectors = JoinSet::new();
+    let query = || SELECTOR.to_string();
+    let services = Reflector::new(client.clone(), SERVICES, query(), ServiceSink(shared.clone()));
+    let slices = Reflector::new(client.clone(), SLICES, query(), SliceSink(shared.clone()));
+    reflectors.spawn(services.run());
+    reflectors.spawn(slices.run());
+    reflectors
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use network::cidr::IpNet;
+use stdx::error::chain;
 
 use crate::backend::{Backend, Error, Iptables, Nftables, Plans, Userspace};
 use crate::config::{Configuration, Mode};
@@ -16,12 +17,13 @@ use crate::proxier::Proxier;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The kernel or the machine lacks what the mode needs.
-    #[error("the proxy mode {mode} is not usable on this machine: {error}", mode = mode.name())]
+    #[error("the proxy mode {mode} is not usable on this machine", mode = mode.name())]
     Mode {
         /// The configured mode.
         mode: Mode,
-        /// What failed.
-        error: String,
+        /// The cause.
+        #[source]
+        source: ProbeError,
     },
     /// None of the modes can be used.
     #[error("no proxy mode is usable on this machine: {0}")]
@@ -41,38 +43,55 @@ pub enum StartError {
     },
 }
 
+/// The error when the rules of a mode were tried.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// No namespace to try them in.
+    #[error("failed to create a network namespace")]
+    Namespace(#[source] io::Error),
+    /// No thread for the namespace.
+    #[error("failed to start a thread")]
+    Thread(#[source] io::Error),
+    /// The rules were refused.
+    #[error(transparent)]
+    Rules(Error),
+    /// A defect.
+    #[error("the probe panicked")]
+    Panic,
+}
+
 const PROBE_TABLE: &str = "tiphys-probe";
 const PROBE_BIT: u8 = 14;
 
 /// Tries the rules of a mode in a network namespace of its own, and returns the families that work.
-pub fn probe(mode: Mode) -> Result<Vec<Family>, String> {
+fn probe(mode: Mode) -> Result<Vec<Family>, ProbeError> {
     in_namespace(move || {
         let mut first_error = None;
         let mut works = |family: Family| match try_family(mode, family) {
             Ok(()) => true,
             Err(error) => {
-                first_error.get_or_insert(describe(&error));
+                first_error.get_or_insert(error);
                 false
             }
         };
         let families: Vec<Family> = Family::ALL.into_iter().filter(|family| works(*family)).collect();
-        match families.is_empty() {
-            true => Err(first_error.unwrap_or_default()),
-            false => Ok(families),
+        match first_error {
+            Some(error) if families.is_empty() => Err(ProbeError::Rules(error)),
+            _ => Ok(families),
         }
     })
 }
 
 /// Runs on a thread in a new namespace, which is deleted when the thread ends.
-fn in_namespace<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+fn in_namespace<T: Send>(work: impl FnOnce() -> Result<T, ProbeError> + Send) -> Result<T, ProbeError> {
     let run = || {
-        network::ns::unshare().map_err(|error| format!("failed to create a network namespace: {error}"))?;
+        network::ns::unshare().map_err(ProbeError::Namespace)?;
         work()
     };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("proxy-probe".to_string()).spawn_scoped(scope, run);
-        let thread = thread.map_err(|error| error.to_string())?;
-        thread.join().unwrap_or_else(|_| Err("the probe panicked".to_string()))
+        let thread = thread.map_err(ProbeError::Thread)?;
+        thread.join().unwrap_or(Err(ProbeError::Panic))
     })
 }
 
@@ -120,24 +139,13 @@ fn sample(family: Family, endpoints: u16) -> Plans {
     [(name("a"), plan(1, None)), (name("b"), plan(2, affinity))].into()
 }
 
-/// An error with its causes.
-fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
-}
-
 fn open_backend(mode: Mode, config: &Configuration) -> Result<Box<dyn Backend>, Error> {
     let iptables = || Iptables::new(&config.table, config.masquerade_bit, config.localhost_node_ports);
     match mode {
         Mode::Nftables => Ok(Box::new(Nftables::open(&config.table, config.masquerade_bit)?)),
         Mode::Iptables => Ok(Box::new(iptables())),
         Mode::Userspace => {
-            // It redirects by the rules that the kernel has.
+            // Redirects use the rules that the kernel supports.
             let rules: Box<dyn Backend> = match try_nftables() {
                 true => Box::new(Nftables::open(&config.table, config.masquerade_bit)?),
                 false => Box::new(iptables()),
@@ -150,9 +158,9 @@ fn open_backend(mode: Mode, config: &Configuration) -> Result<Box<dyn Backend>, 
 /// Whether nftables can redirect, which needs less than the mode nftables.
 fn try_nftables() -> bool {
     in_namespace(|| {
-        let mut nftables = Nftables::open(PROBE_TABLE, PROBE_BIT).map_err(|error| describe(&error))?;
+        let mut nftables = Nftables::open(PROBE_TABLE, PROBE_BIT).map_err(ProbeError::Rules)?;
         let plans = sample(Family::V4, 1);
-        nftables.replace(&[sample_rules(Family::V4)], &plans).map_err(|error| describe(&error))
+        nftables.replace(&[sample_rules(Family::V4)], &plans).map_err(ProbeError::Rules)
     })
     .is_ok()
 }
@@ -168,7 +176,7 @@ pub(super) fn open(config: &Configuration) -> Result<(Proxier, Vec<Family>), Sta
 
 fn choose(configured: Option<Mode>) -> Result<(Mode, Vec<Family>), StartError> {
     if let Some(mode) = configured {
-        let families = probe(mode).map_err(|error| StartError::Mode { mode, error })?;
+        let families = probe(mode).map_err(|source| StartError::Mode { mode, source })?;
         return Ok((mode, families));
     }
     let mut errors = Vec::new();
@@ -180,7 +188,7 @@ fn choose(configured: Option<Mode>) -> Result<(Mode, Vec<Family>), StartError> {
                 }
                 return Ok((mode, families));
             }
-            Err(error) => errors.push(format!("{}: {error}", mode.name())),
+            Err(error) => errors.push(format!("{}: {}", mode.name(), chain(&error))),
         }
     }
     Err(StartError::NoMode(errors.join("; ")))

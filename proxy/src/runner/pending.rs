@@ -1,16 +1,18 @@
-//! Changes that informers have reported and that are not applied yet: the newest state of each object.
+//! Changes that were observed and that are not applied yet: the newest state of each object, as far as the proxy needs
+//! it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use api::Tree;
 use api::time::Timestamp;
-use client::{Change, ObservedObject, Store, ordered};
+use client::{Change, ObjectChange, ObservedObject, Sink};
 use network::cidr::IpNet;
 use stdx::sync::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
-use crate::model::ServiceKey;
+use super::Shared;
+use crate::model::{Service, ServiceKey, Slice, has_left};
 
 /// When the change that an EndpointSlice reflects was observed.
 const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
@@ -20,53 +22,80 @@ const MOST_TRIGGERS: usize = 1000;
 /// A batch of changes.
 #[derive(Default)]
 pub(super) struct Batch {
-    pub(super) services: BTreeMap<ServiceKey, Option<ObservedObject>>,
-    pub(super) slices: BTreeMap<ServiceKey, Option<ObservedObject>>,
+    pub(super) services: BTreeMap<ServiceKey, Option<Service>>,
+    pub(super) slices: BTreeMap<ServiceKey, Option<Slice>>,
     pub(super) node: Option<ObservedObject>,
     /// All ranges, if one has changed.
     pub(super) service_cidrs: Option<Vec<IpNet>>,
     /// The newest revision of a slice in the batch.
     pub(super) revision: u64,
-    /// Whether an endpoint has left, which kubelets wait for.
+    /// Whether an endpoint has come and left, which kubelets wait for and which is not applied.
     pub(super) endpoint_left: bool,
     pub(super) triggers: Vec<Timestamp>,
 }
 
-/// The changes of all informers.
+/// The changes of all resources.
 #[derive(Default)]
 pub(super) struct Pending {
     batch: Mutex<Batch>,
     cidrs: Mutex<BTreeMap<ServiceKey, Vec<IpNet>>>,
+    /// The last trigger of each slice that has one.
+    triggers: Mutex<HashMap<ServiceKey, Timestamp>>,
     changed: Notify,
-    first_lists: Mutex<Option<FirstLists>>,
+    services_listed: ListRevision,
+    slices_listed: ListRevision,
 }
 
-struct FirstLists {
-    synced: [ordered::Receiver<bool>; 2],
-    slices: Arc<Store>,
+/// The revision of the last complete list; None before the first one.
+struct ListRevision(watch::Sender<Option<u64>>);
+
+impl Default for ListRevision {
+    fn default() -> ListRevision {
+        ListRevision(watch::Sender::new(None))
+    }
+}
+
+impl ListRevision {
+    async fn first(&self) -> u64 {
+        let mut revision = self.0.subscribe();
+        // The sender is in the same struct, so that waiting cannot fail.
+        revision.wait_for(Option::is_some).await.ok().and_then(|revision| *revision).unwrap_or(0)
+    }
 }
 
 impl Pending {
-    pub(super) fn service(&self, change: &Change) {
-        self.batch.lock().services.insert(change.key.clone(), change.new.clone());
+    fn service(&self, observed: &ObjectChange<'_>) {
+        let service = observed.object.and_then(Service::read);
+        self.batch.lock().services.insert(observed.key.clone(), service);
         self.changed.notify_one();
     }
 
-    pub(super) fn slice(&self, change: &Change) {
+    fn slice(&self, observed: &ObjectChange<'_>, node: &str) {
+        let slice = observed.object.and_then(|slice| Slice::read(slice, node));
+        let trigger = self.trigger(observed);
         let mut batch = self.batch.lock();
-        batch.slices.insert(change.key.clone(), change.new.clone());
-        let revision = change.new.as_deref().and_then(client::revision_of).or(change.deleted_at);
-        batch.revision = batch.revision.max(revision.unwrap_or(0));
-        batch.endpoint_left |= has_left(change.old.as_deref(), change.new.as_deref());
-        if let Some(new) = change.new.as_deref()
-            && batch.triggers.len() < MOST_TRIGGERS
-        {
-            let text = new.map("metadata.annotations").str(TRIGGER_ANNOTATION);
-            let before = change.old.as_deref().map(|old| old.map("metadata.annotations").str(TRIGGER_ANNOTATION));
-            batch.triggers.extend(api::time::parse_micro(text).ok().filter(|_| before.is_some_and(|old| old != text)));
+        batch.revision = batch.revision.max(observed.revision.unwrap_or(0));
+        if batch.triggers.len() < MOST_TRIGGERS {
+            batch.triggers.extend(trigger);
         }
+        let before = batch.slices.get(observed.key).and_then(Option::as_ref);
+        let left = has_left(before, slice.as_ref());
+        batch.endpoint_left |= left;
+        batch.slices.insert(observed.key.clone(), slice);
         drop(batch);
         self.changed.notify_one();
+    }
+
+    /// The time of a change that was triggered since the slice was observed last.
+    fn trigger(&self, observed: &ObjectChange<'_>) -> Option<Timestamp> {
+        let text = |object: &Tree| object.map("metadata.annotations").str(TRIGGER_ANNOTATION).to_string();
+        let new = observed.object.and_then(|object| api::time::parse_micro(&text(object)).ok());
+        let mut triggers = self.triggers.lock();
+        let old = match new {
+            Some(new) => triggers.insert(observed.key.clone(), new),
+            None => triggers.remove(observed.key),
+        };
+        new.filter(|new| old.is_some_and(|old| old != *new))
     }
 
     pub(super) fn node(&self, change: &Change) {
@@ -89,19 +118,11 @@ impl Pending {
         self.changed.notify_one();
     }
 
-    /// Nothing is applied before these lists are complete: a partial list would remove rules of a previous proxy.
-    pub(super) fn wait_for(&self, synced: [ordered::Receiver<bool>; 2], slices: Arc<Store>) {
-        *self.first_lists.lock() = Some(FirstLists { synced, slices });
-    }
-
-    /// Waits until the first lists are complete, and returns the revision of the slices.
+    /// Waits until the first lists are complete, and returns the revision of the slices. Nothing is applied before: a
+    /// partial list would remove rules of a previous proxy.
     pub(super) async fn first_lists(&self) -> u64 {
-        let Some(mut lists) = self.first_lists.lock().take() else { return 0 };
-        for synced in &mut lists.synced {
-            // The informers live as long as the proxy.
-            let _ = synced.wait_for(|synced| *synced).await;
-        }
-        lists.slices.revision()
+        self.services_listed.first().await;
+        self.slices_listed.first().await
     }
 
     /// Waits for a change.
@@ -120,40 +141,30 @@ impl Pending {
     }
 }
 
-/// Whether an endpoint that got traffic does not get new traffic any more.
-fn has_left(old: Option<&Tree>, new: Option<&Tree>) -> bool {
-    let Some(old) = old else { return false };
-    let remaining: HashSet<&str> = new.into_iter().flat_map(in_rotation).collect();
-    in_rotation(old).any(|address| !remaining.contains(address))
+/// Puts Services into the pending changes.
+pub(super) struct ServiceSink(pub(super) Arc<Shared>);
+
+impl Sink for ServiceSink {
+    fn put(&mut self, observed: ObjectChange<'_>) {
+        self.0.pending.service(&observed);
+        self.0.health.queued();
+    }
+
+    fn listed(&mut self, revision: u64) {
+        self.0.pending.services_listed.0.send_replace(Some(revision));
+    }
 }
 
-fn in_rotation(slice: &Tree) -> impl Iterator<Item = &str> {
-    let is_in = |endpoint: &&Tree| {
-        let conditions = endpoint.at("conditions");
-        conditions.get("ready").and_then(Tree::as_bool).unwrap_or(true) && !conditions.bool("terminating")
-    };
-    let addresses = |endpoint| Tree::list(endpoint, "addresses").iter().filter_map(Tree::as_str);
-    slice.list("endpoints").iter().filter(is_in).flat_map(addresses)
-}
+/// Puts EndpointSlices into the pending changes.
+pub(super) struct SliceSink(pub(super) Arc<Shared>);
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Sink for SliceSink {
+    fn put(&mut self, observed: ObjectChange<'_>) {
+        self.0.pending.slice(&observed, &self.0.config.node_name);
+        self.0.health.queued();
+    }
 
-    #[test]
-    fn endpoints_leave_when_they_terminate_or_are_removed() {
-        let slice = |endpoints: &str| api::json::decode(format!(r#"{{"endpoints":[{endpoints}]}}"#).as_bytes());
-        let slice = |endpoints: &str| slice(endpoints).expect("JSON");
-        let (a, b) = (r#"{"addresses":["10.0.0.1"],"conditions":{"ready":true}}"#, r#"{"addresses":["10.0.0.2"]}"#);
-        let dying = r#"{"addresses":["10.0.0.1"],"conditions":{"ready":true,"terminating":true}}"#;
-        for (old, new, left) in [
-            (a.to_string(), format!("{a},{b}"), false),
-            (format!("{a},{b}"), b.to_string(), true),
-            (a.to_string(), dying.to_string(), true),
-            (dying.to_string(), String::new(), false),
-        ] {
-            assert_eq!(has_left(Some(&slice(&old)), Some(&slice(&new))), left, "{old} {new}");
-        }
-        assert!(has_left(Some(&slice(a)), None) && !has_left(None, Some(&slice(a))));
+    fn listed(&mut self, revision: u64) {
+        self.0.pending.slices_listed.0.send_replace(Some(revision));
     }
 }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{Tree, tree};
-use client::{Informers, Note, Recorder};
+use client::{EventDetails, Informers, Recorder};
 use stdx::backoff::Backoff;
 use stdx::clock::Timestamp;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::Shared;
-use super::confirm::Confirm;
+use super::confirm::RevisionConfirmer;
 use super::pending::Batch;
 use crate::backend::Error;
 use crate::config::Mode;
@@ -27,9 +28,11 @@ const LONGEST_RETRY: Duration = Duration::from_secs(10);
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) informers: Informers,
+    /// Reflectors of Services and EndpointSlices, which end with the worker.
+    pub(super) reflectors: JoinSet<()>,
     pub(super) service_health: ServiceHealthServers,
     pub(super) recorder: Recorder,
-    pub(super) confirm: Confirm,
+    pub(super) confirm: RevisionConfirmer,
     pub(super) synced: watch::Sender<bool>,
     /// The time between verifications of rules, where the kernel does not report changes.
     pub(super) verify_period: Duration,
@@ -59,11 +62,11 @@ impl Worker {
             let started = Instant::now();
             let batch = self.shared.pending.take();
             confirmed = confirmed.max(batch.revision);
-            let endpoint_left = batch.endpoint_left || !*self.synced.borrow();
+            let is_awaited = batch.endpoint_left || !*self.synced.borrow() || pause.is_some();
             match self.sync(batch).await {
-                Ok(()) => {
+                Ok(endpoint_left) => {
                     self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
-                    self.confirm.applied(confirmed, endpoint_left || pause.is_some());
+                    self.confirm.applied(confirmed, endpoint_left || is_awaited);
                     retry.reset();
                     pause = None;
                 }
@@ -145,18 +148,18 @@ impl Worker {
         }
     }
 
-    /// Applies a batch.
-    async fn sync(&mut self, batch: Batch) -> Result<(), Error> {
+    /// Applies a batch, and returns whether an endpoint has left rotation.
+    async fn sync(&mut self, mut batch: Batch) -> Result<bool, Error> {
         let started = Instant::now();
         let (services, slices) = (batch.services.len(), batch.slices.len());
         self.shared.metrics.record(&metrics::SERVICE_CHANGES, &[], services as f64);
         self.shared.metrics.record(&metrics::ENDPOINT_CHANGES, &[], slices as f64);
-        let triggers = batch.triggers.clone();
+        let triggers = std::mem::take(&mut batch.triggers);
         if let Some(node) = batch.node.as_deref() {
             self.confirm.node_changed(node);
         }
-        let outcome = self.blocking(move |shared| apply(&shared, &batch)).await;
-        let Some(outcome) = outcome else { return Ok(()) };
+        let outcome = self.blocking(move |shared| apply(&shared, batch)).await;
+        let Some(outcome) = outcome else { return Ok(false) };
         if outcome.is_err() {
             let failures = match self.shared.mode {
                 Mode::Iptables => &metrics::IPTABLES_FAILURES,
@@ -164,8 +167,9 @@ impl Worker {
             };
             self.each_family(|family| self.shared.metrics.count(failures, &[family]));
         }
-        if let Some(report) = outcome? {
-            self.report(&report, started.elapsed(), &triggers);
+        let report = outcome?;
+        if let Some(report) = &report {
+            self.report(report, started.elapsed(), &triggers);
         }
         self.shared.health.set_eligible(self.shared.proxier.lock().is_eligible());
         let health = self.shared.proxier.lock().service_health();
@@ -178,7 +182,7 @@ impl Worker {
         if services + slices == 0 {
             self.shared.health.updated();
         }
-        Ok(())
+        Ok(report.is_some_and(|report| report.endpoint_left))
     }
 
     fn report(&self, report: &Report, elapsed: Duration, triggers: &[Timestamp]) {
@@ -214,8 +218,8 @@ impl Worker {
             "apiVersion" => "v1", "kind" => "Service",
             "metadata" => tree! { "namespace" => namespace, "name" => name },
         };
-        let note = Note { reason: "FailedToStartServiceHealthcheck", action: "Listen", related: None, text };
-        self.recorder.note_warning(&object, note);
+        let note = EventDetails { reason: "FailedToStartServiceHealthcheck", action: "Listen", related: None, text };
+        self.recorder.record_warning(&object, note);
     }
 
     /// Calls the kernel on a thread that may wait. None if it panicked, which is reported.
@@ -229,8 +233,9 @@ impl Worker {
         .ok()
     }
 
-    async fn finish(self) {
+    async fn finish(mut self) {
         self.informers.stop();
+        self.reflectors.abort_all();
         self.confirm.withdraw().await;
         if self.shared.config.cleanup_on_stop {
             let cleaned = self.blocking(|shared| shared.proxier.lock().cleanup()).await;
@@ -242,19 +247,19 @@ impl Worker {
 }
 
 /// Reads a batch and syncs if that changes anything.
-fn apply(shared: &Shared, batch: &Batch) -> Result<Option<Report>, Error> {
+fn apply(shared: &Shared, batch: Batch) -> Result<Option<Report>, Error> {
     let mut proxier = shared.proxier.lock();
-    for (key, service) in &batch.services {
-        proxier.set_service(key, service.as_deref());
+    for (key, service) in batch.services {
+        proxier.put_service(&key, service);
     }
-    for (key, slice) in &batch.slices {
-        proxier.set_slice(key, slice.as_deref());
+    for (key, slice) in batch.slices {
+        proxier.put_slice(&key, slice);
     }
     if let Some(node) = batch.node.as_deref() {
         proxier.set_node(node);
     }
-    if let Some(cidrs) = &batch.service_cidrs {
-        proxier.set_service_cidrs(cidrs.clone());
+    if let Some(cidrs) = batch.service_cidrs {
+        proxier.set_service_cidrs(cidrs);
     }
     if !proxier.is_pending() {
         return Ok(None);

@@ -11,12 +11,12 @@ use http::{HeaderValue, Request, Response, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use stdx::sources::{SourceLimits, Sources};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-/// Connections of one server at a time.
-const MOST_CONNECTIONS: usize = 64;
+/// Load balancers and probes have few connections.
+const CONNECTIONS: SourceLimits = SourceLimits { total: 256, per_source: 32 };
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// After an accept fails, for instance because there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -84,15 +84,15 @@ fn listen(address: SocketAddr, one_family: bool) -> io::Result<TcpListener> {
 }
 
 async fn accept(listener: TcpListener, handler: Handler) {
-    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let sources = Sources::new(CONNECTIONS);
     loop {
-        let Ok(permit) = connections.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
+                let Some(seat) = sources.admit(address.ip()) else { continue };
                 let handler = handler.clone();
                 tokio::spawn(async move {
                     serve(stream, handler).await;
-                    drop(permit);
+                    drop(seat);
                 });
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,

@@ -1,4 +1,4 @@
-//! What a proxy serves: its health, its metrics, and the health of Services for load balancers.
+//! The servers of a proxy: its health, its metrics, and the health of Services for load balancers.
 
 pub(crate) mod health;
 pub(crate) mod http;

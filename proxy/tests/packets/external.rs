@@ -152,6 +152,7 @@ pub fn load_balancer(cluster: &mut Cluster) {
     cluster.sync();
     assert_eq!(cluster.outside.servers("203.0.113.8:80", 40), ["pod-0", "remote"]);
     assert_eq!(cluster.pods[2].servers("203.0.113.8:80", 40), ["pod-0", "remote"]);
+    assert!(cluster.outside.is_dropped("203.0.113.99:80"), "no range keeps it out, and still it is not captured");
 }
 
 /// `allocateLoadBalancerNodePorts: false`

@@ -60,7 +60,7 @@ macro_rules! in_mode {
     };
 }
 
-/// What a mode in which the kernel translates addresses does besides.
+/// Further tests of modes in which the kernel translates addresses.
 macro_rules! translating {
     ($module:ident, $mode:literal) => {
         mod $module {

@@ -7,12 +7,12 @@ use proxy::config::Mode;
 use proxy::model::Family;
 
 use crate::sctp;
-use crate::support::{Cluster, NODE, TABLE, ask, endpoint, next_reply, ready, ruleset, shown, tree};
+use crate::support::{Cluster, NODE, NODE_IP, TABLE, ask, endpoint, next_reply, ready, ruleset, shown, tree};
 
 const WEB: &str = r#"{"type":"ClusterIP","clusterIP":"10.96.0.10","clusterIPs":["10.96.0.10","fd00:96::10"],
     "ports":[{"protocol":"TCP","port":80,"targetPort":8080}]}"#;
-const DNS: &str = r#"{"type":"ClusterIP","clusterIP":"10.96.0.11","clusterIPs":["10.96.0.11","fd00:96::11"],
-    "ports":[{"protocol":"UDP","port":53}]}"#;
+const DNS: &str = r#"{"type":"NodePort","clusterIP":"10.96.0.11","clusterIPs":["10.96.0.11","fd00:96::11"],
+    "externalIPs":["203.0.113.11"],"ports":[{"protocol":"UDP","port":53,"nodePort":30053}]}"#;
 
 pub fn cluster_ip(cluster: &mut Cluster) {
     cluster.pods.iter().for_each(|pod| pod.serve(8080));
@@ -50,9 +50,17 @@ pub fn udp(cluster: &mut Cluster) {
     cluster.service("dns", DNS, "");
     cluster.endpoints("dns", "UDP", 5353, &[0]);
     cluster.sync();
-    for to in ["10.96.0.11:53", "[fd00:96::11]:53"] {
+    let node_port = format!("{NODE_IP}:30053");
+    for (to, is_outside) in [
+        ("10.96.0.11:53", false),
+        ("[fd00:96::11]:53", false),
+        (node_port.as_str(), false),
+        (node_port.as_str(), true),
+        ("203.0.113.11:53", true),
+    ] {
         // A flow follows its endpoint: when the endpoint is removed, the next packet of the same socket goes to another.
-        let socket = cluster.pods[2].udp_socket(to);
+        let client = if is_outside { &cluster.outside } else { &cluster.pods[2] };
+        let socket = client.udp_socket(to);
         assert_eq!(ask(&socket).expect("a reply").server, "pod-0");
         cluster.endpoints("dns", "UDP", 5353, &[1]);
         assert_eq!(cluster.sync().connections >= 1, cluster.translates());
@@ -140,7 +148,7 @@ pub fn affinity(cluster: &mut Cluster) {
     cluster.endpoints("web", "TCP", 8080, &[0, 1, 2]);
     cluster.sync();
     assert_eq!(cluster.remote.servers("10.96.0.13:80", 30), next);
-    // It survives a restart of the proxy, unless the proxy itself remembers it.
+    // The affinity survives a restart of the proxy, unless the proxy process itself keeps it.
     if cluster.translates() {
         cluster.restart();
         assert_eq!(cluster.remote.servers("10.96.0.13:80", 30), next);
@@ -308,11 +316,15 @@ fn damages(cluster: &Cluster) -> Vec<Vec<String>> {
     let words = |text: String| text.split(' ').map(str::to_string).collect();
     let nft = |what: &str| words(format!("nft {what}").replace("TABLE", TABLE));
     if cluster.proxier.mode() != Mode::Iptables {
+        // In the mode userspace, a Service has one endpoint: the proxy.
+        let class =
+            if cluster.translates() { "flush set ip TABLE services-2" } else { "flush set ip TABLE services-1" };
         let what = [
             "delete table ip TABLE",
             "flush chain ip TABLE services",
             "flush table ip TABLE",
-            "flush map ip TABLE services",
+            "flush map ip TABLE services-endpoints",
+            class,
         ];
         return what.map(nft).into();
     }
@@ -355,17 +367,11 @@ pub fn sctp(cluster: &mut Cluster) {
     cluster.sync();
     let server = cluster.pods[0].raw_sctp();
     let client = cluster.pods[2].raw_sctp();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
+    let received = stdx::wait::until_ok("a packet", Duration::from_secs(20), || {
         sctp::send_init(&client, "10.96.0.20", 3868);
-        match sctp::receive(&server) {
-            Some((source, port)) => {
-                assert_eq!((source, port), (cluster.pods[2].ip, 3000));
-                return;
-            }
-            None => assert!(Instant::now() < deadline, "no packet arrives"),
-        }
-    }
+        sctp::receive(&server).ok_or("no packet arrives")
+    });
+    assert_eq!(received, (cluster.pods[2].ip, 3000));
 }
 
 /// Proxies of two clusters on one machine do not touch each other.

@@ -30,20 +30,20 @@ pub const NODE_IP6: &str = "fd02::1";
 pub const TABLE: &str = "proxy-test";
 
 /// A network namespace.
-pub struct Space {
+pub struct NetNamespace {
     pub netns: Netns,
     _file: File,
 }
 
-impl Space {
-    pub fn new() -> Space {
+impl NetNamespace {
+    pub fn new() -> NetNamespace {
         let file = std::thread::spawn(|| {
             new_namespace();
             File::open("/proc/thread-self/ns/net").expect("the namespace")
         });
         let file = file.join().expect("the thread");
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        Space { netns: Netns::open(Path::new(&path)).expect("the namespace"), _file: file }
+        NetNamespace { netns: Netns::open(Path::new(&path)).expect("the namespace"), _file: file }
     }
 
     fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
@@ -74,7 +74,7 @@ fn parse_reply(text: &str) -> Reply {
 /// A machine with addresses, which is a client and a server.
 pub struct Machine {
     pub name: String,
-    pub space: Space,
+    pub space: NetNamespace,
     pub ip: IpAddr,
     pub ip6: IpAddr,
 }
@@ -115,7 +115,9 @@ impl Machine {
     /// Whether a connection attempt is neither accepted nor refused.
     pub fn is_dropped(&self, to: &str) -> bool {
         let outcome = self.space.run(|| connect(to, SILENCE));
-        matches!(outcome, Err(error) if error.kind() == io::ErrorKind::TimedOut)
+        // Namespaces forward packets if the machine does, and report that there is no route.
+        use io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
+        matches!(outcome, Err(error) if matches!(error.kind(), TimedOut | HostUnreachable | NetworkUnreachable))
     }
 
     /// Whether a connection attempt is refused at once.
@@ -201,7 +203,7 @@ pub fn ask(socket: &UdpSocket) -> io::Result<Reply> {
 pub struct Cluster {
     pub proxier: Proxier,
     config: Configuration,
-    /// What the API has.
+    /// The objects of the API.
     objects: BTreeMap<String, Tree>,
     pub pods: Vec<Machine>,
     /// A pod of another node.
@@ -266,7 +268,7 @@ impl Cluster {
         let netns = Netns::current().expect("the namespace");
         let node = Machine {
             name: "node".to_string(),
-            space: Space { netns, _file: own },
+            space: NetNamespace { netns, _file: own },
             ip: NODE_IP.parse().expect("ip"),
             ip6: NODE_IP6.parse().expect("ip"),
         };
@@ -417,7 +419,7 @@ pub fn proxier(mode: Mode, config: Configuration) -> Proxier {
 }
 
 fn machine(rtnl: &mut Rtnl, name: &str, master: Option<u32>, ips: [String; 2], gateways: [&str; 2]) -> Machine {
-    let space = Space::new();
+    let space = NetNamespace::new();
     let veth = Veth { name, peer: "eth0", peer_netns: &space.netns, peer_mac: None, master, mtu: None };
     rtnl.add_veth(&veth).expect("veth");
     let link = rtnl.link(name).expect("an answer").expect("the link").index;

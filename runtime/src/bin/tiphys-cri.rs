@@ -1,4 +1,4 @@
-//! The runtime alone, without the rest of the cluster: what its tests run.
+//! The runtime alone, without the rest of the cluster, for its tests.
 
 use std::process::ExitCode;
 

@@ -9,7 +9,7 @@ use rustix::process::{Pid, PidfdFlags, chdir, fchdir, pidfd_open, pivot_root};
 use serde::{Deserialize, Serialize};
 
 use super::mounts;
-use super::process::{self, Prepared};
+use super::process::{self, HostLookups};
 use super::rootfs::{Kind, Root};
 use super::sandbox_root;
 use super::user::{self, User};
@@ -19,7 +19,7 @@ use crate::sys::{self, Attributes};
 use crate::{devices, ipc, userns};
 use cgroup::Hierarchies;
 
-/// What the new process reports to the shim. After `Prepared` it closes the socket by executing the program.
+/// The reports of the new process to the shim. After `HostLookups` it closes the socket by executing the program.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
     /// Everything is prepared, and the program is executed next. With a terminal, its master comes with the message.
@@ -207,7 +207,7 @@ fn terminal(root: &Root) -> Result<Terminal> {
 fn run(
     process: &ProcessSpec,
     user: User,
-    ready: Prepared,
+    ready: HostLookups,
     terminal: Option<Terminal>,
     context: ProcessContext,
 ) -> Result<std::convert::Infallible> {

@@ -12,15 +12,15 @@ use crate::error::{Context, Error, Result, refused};
 use crate::spec::{ProcessSpec, Rlimit};
 use crate::sys;
 
-/// What was read from the host's files before they become unreachable.
-pub(crate) struct Prepared {
+/// Data of the host's files, read before they become unreachable.
+pub(crate) struct HostLookups {
     seccomp: Option<Vec<u8>>,
     label: Option<Label>,
     pub warnings: Vec<String>,
 }
 
-/// Reads what only the host has, and sets what only root of the host may set.
-pub(crate) fn prepare(process: &ProcessSpec) -> Result<Prepared> {
+/// Reads files that only the host has, and applies settings that only root of the host may change.
+pub(crate) fn prepare(process: &ProcessSpec) -> Result<HostLookups> {
     let seccomp = match &process.seccomp {
         Some(path) => Some(std::fs::read(path).context(|| format!("reading {}", path.display()))?),
         None => None,
@@ -32,7 +32,7 @@ pub(crate) fn prepare(process: &ProcessSpec) -> Result<Prepared> {
     for limit in &process.rlimits {
         warnings.extend(set_rlimit(limit)?);
     }
-    Ok(Prepared { seccomp, label: label(process)?, warnings })
+    Ok(HostLookups { seccomp, label: label(process)?, warnings })
 }
 
 /// The AppArmor profile or the SELinux label that the program gets on exec.
@@ -107,7 +107,7 @@ pub(crate) fn enter_directory(root: &Root, cwd: &str) -> Result<()> {
 }
 
 /// Drops all privileges that the program must not have. Only the exec may follow.
-pub(crate) fn confine(process: &ProcessSpec, user: &User, prepared: &Prepared) -> Result<()> {
+pub(crate) fn confine(process: &ProcessSpec, user: &User, prepared: &HostLookups) -> Result<()> {
     if let Some(Label { file, text }) = &prepared.label {
         std::io::Write::write_all(&mut &*file, text.as_bytes()).context(|| format!("setting the label {text:?}"))?;
     }
@@ -130,7 +130,7 @@ pub(crate) fn confine(process: &ProcessSpec, user: &User, prepared: &Prepared) -
     Ok(())
 }
 
-fn load(prepared: &Prepared) -> Result<()> {
+fn load(prepared: &HostLookups) -> Result<()> {
     match &prepared.seccomp {
         Some(program) => sys::seccomp_load(program, 0).at("loading the seccomp profile"),
         None => Ok(()),

@@ -171,8 +171,8 @@ mod tests {
         Root::new(rustix::fs::open(directory, flags, Mode::empty()).unwrap())
     }
 
-    /// `links` are (name, target) below the root. Afterwards `made` must exist, and nothing outside of the root.
-    fn check(links: &[(&str, &str)], place: &str, kind: Kind, made: &str) {
+    /// `links` are (name, target) below the root. Afterwards `created` must exist, and nothing outside of the root.
+    fn check(links: &[(&str, &str)], place: &str, kind: Kind, created: &str) {
         let temporary = tempfile::tempdir().unwrap();
         let directory = temporary.path().join("root");
         std::fs::create_dir_all(directory.join("usr")).unwrap();
@@ -180,7 +180,7 @@ mod tests {
             std::os::unix::fs::symlink(target, directory.join(name)).unwrap();
         }
         root(&directory).ensure(place, kind).unwrap();
-        let found = std::fs::symlink_metadata(directory.join(made)).unwrap();
+        let found = std::fs::symlink_metadata(directory.join(created)).unwrap();
         assert_eq!(found.is_dir(), kind == Kind::Directory, "{place}");
         assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 1, "{place} left the root");
     }

@@ -2,7 +2,7 @@
 
 /// The pod's `/dev/shm`.
 pub(crate) const SHM: &str = "/shm";
-/// Where a container's root file system is attached before the pivot.
+/// The mount point of a container's root file system before the pivot.
 pub(crate) const ROOT: &str = "/root";
 /// Device nodes that containers bind-mount where they cannot create their own.
 pub(crate) const DEVICES: &str = "/devices";

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use serde_json::json;
 
-use super::digest::{Digest, Hashed};
+use super::digest::{Digest, HashingReader};
 use super::error::{Error, Result};
 use super::layer::compress::Decoder;
 use super::manifest::{Config, Descriptor, ImageConfig, MAX_BYTES, Manifest, OCI_CONFIG, OCI_LAYER, OCI_MANIFEST};
@@ -104,7 +104,7 @@ fn layer_type(tar: &[u8]) -> &'static str {
 fn diff_id(tar: &[u8]) -> Result<Digest> {
     let wrong = |error: std::io::Error| Error::Archive { what: "a layer".to_owned(), why: error.to_string() };
     let decoder = Decoder::new(tar).map_err(wrong)?;
-    let mut hashed = Hashed::new(decoder, super::digest::Hasher::sha256());
+    let mut hashed = HashingReader::new(decoder, super::digest::Hasher::sha256());
     std::io::copy(&mut hashed, &mut std::io::sink()).map_err(wrong)?;
     Ok(hashed.finish())
 }
@@ -118,7 +118,7 @@ pub(super) fn copy_blob(
 ) -> Result<(Digest, u64)> {
     let (temp, mut file) = store.temp_file()?;
     let hasher = expected.map_or_else(super::digest::Hasher::sha256, Digest::hasher);
-    let mut hashed = Hashed::new(from, hasher);
+    let mut hashed = HashingReader::new(from, hasher);
     let mut buffer = vec![0; 256 << 10];
     let mut size = 0;
     loop {

@@ -50,7 +50,7 @@ impl Images {
         let temp = store.temp_directory()?;
         let directory = content(temp.path());
         let usage = fill(&directory)?;
-        let mut counted = Counted { hasher: Hasher::sha256(), size: 0 };
+        let mut counted = CountingWriter { hasher: Hasher::sha256(), size: 0 };
         write_tar(&directory, &mut counted)?;
         let diff_id = counted.hasher.finish();
         let layer = Descriptor::new(OCI_LAYER, diff_id.clone(), counted.size);
@@ -153,7 +153,7 @@ fn share(from: &Path, to: &Path) -> Result<u64> {
     if rustix::fs::ioctl_ficlone(&target, &source).is_ok() {
         return executable(&target, to).map(|()| 0);
     }
-    // A file that everybody may execute and only root may change can be hard-linked.
+    // A file that every user may execute and only root may change can be hard-linked.
     let shareable = meta.uid() == 0 && meta.mode() & 0o7777 == 0o755;
     if shareable && let Ok(real) = fs::canonicalize(from) {
         fs::remove_file(to).map_err(Error::at(to))?;
@@ -209,12 +209,12 @@ fn tree(writer: &mut Writer<&mut dyn Write>, root: &Path, inner: &Path) -> Resul
     Ok(())
 }
 
-struct Counted {
+struct CountingWriter {
     hasher: Hasher,
     size: u64,
 }
 
-impl Write for Counted {
+impl Write for CountingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.hasher.update(bytes);
         self.size += bytes.len() as u64;

@@ -14,19 +14,19 @@ pub struct Digest(String);
 /// A text that is not a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a digest: expected `sha256:` or `sha512:` and 64 or 128 lower-case hexadecimal digits")]
-pub struct BadDigest;
+pub struct InvalidDigest;
 
 impl Digest {
     /// Parses and validates a digest.
-    pub fn parse(text: &str) -> Result<Digest, BadDigest> {
-        let (algorithm, hex) = text.split_once(':').ok_or(BadDigest)?;
+    pub fn parse(text: &str) -> Result<Digest, InvalidDigest> {
+        let (algorithm, hex) = text.split_once(':').ok_or(InvalidDigest)?;
         let length = match algorithm {
             "sha256" => 64,
             "sha512" => 128,
-            _ => return Err(BadDigest),
+            _ => return Err(InvalidDigest),
         };
         let plain = hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        if hex.len() == length && plain { Ok(Digest(text.to_owned())) } else { Err(BadDigest) }
+        if hex.len() == length && plain { Ok(Digest(text.to_owned())) } else { Err(InvalidDigest) }
     }
 
     /// The SHA-256 digest of some bytes.
@@ -70,9 +70,9 @@ impl fmt::Debug for Digest {
 }
 
 impl TryFrom<String> for Digest {
-    type Error = BadDigest;
+    type Error = InvalidDigest;
 
-    fn try_from(text: String) -> Result<Digest, BadDigest> {
+    fn try_from(text: String) -> Result<Digest, InvalidDigest> {
         Digest::parse(&text)
     }
 }
@@ -129,14 +129,14 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// Computes the digest of everything that is read through it.
-pub(super) struct Hashed<R> {
+pub(super) struct HashingReader<R> {
     inner: R,
     hasher: Hasher,
 }
 
-impl<R: Read> Hashed<R> {
-    pub(super) fn new(inner: R, hasher: Hasher) -> Hashed<R> {
-        Hashed { inner, hasher }
+impl<R: Read> HashingReader<R> {
+    pub(super) fn new(inner: R, hasher: Hasher) -> HashingReader<R> {
+        HashingReader { inner, hasher }
     }
 
     pub(super) fn finish(self) -> Digest {
@@ -144,7 +144,7 @@ impl<R: Read> Hashed<R> {
     }
 }
 
-impl<R: Read> Read for Hashed<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.hasher.update(&buffer[..read]);

@@ -49,7 +49,7 @@ impl Images {
         Ok(())
     }
 
-    fn take_blobs(&self) -> Result<Vec<super::store::Temp>> {
+    fn take_blobs(&self) -> Result<Vec<super::store::IngestPath>> {
         let index = &self.known()?.index;
         let mut needed = index.blobs();
         if !self.inner.options.keep_blobs {

@@ -176,7 +176,7 @@ pub(super) enum Document {
 pub(super) fn read(what: &str, bytes: &[u8]) -> Result<Document> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Shape {
+    struct DocumentKind {
         #[serde(default)]
         schema_version: u32,
         manifests: Option<serde::de::IgnoredAny>,
@@ -185,7 +185,7 @@ pub(super) fn read(what: &str, bytes: &[u8]) -> Result<Document> {
     }
     let wrong = |why: String| Error::Manifest { what: what.to_owned(), why };
     let json = |error: serde_json::Error| wrong(format!("invalid manifest: {error}"));
-    let shape: Shape = serde_json::from_slice(bytes).map_err(json)?;
+    let shape: DocumentKind = serde_json::from_slice(bytes).map_err(json)?;
     match (shape.manifests.is_some(), shape.layers.is_some()) {
         // A scanner might interpret such a document differently.
         (true, true) => Err(wrong("the manifest is both an index and an image".to_owned())),

@@ -33,7 +33,7 @@ pub use digest::Digest;
 pub use error::{Error, Result};
 pub use layer::{Limits, Usage};
 pub use manifest::{Config, Platform};
-pub use progress::{Progress, Silent};
+pub use progress::{NoProgress, Progress};
 pub use reference::Reference;
 pub use registry::auth::Credentials;
 pub use registry::http::Timeouts;
@@ -107,14 +107,14 @@ struct Inner {
 /// The cached index.
 #[derive(Default)]
 struct CachedIndex {
-    stamp: Option<Stamp>,
+    stamp: Option<FileVersion>,
     index: Index,
     images: BTreeMap<Digest, Arc<Image>>,
 }
 
 /// Identifies a version of the index file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp(u64, i64, i64, u64);
+struct FileVersion(u64, i64, i64, u64);
 
 impl Images {
     /// Opens the store in a directory, and removes what was unfinished when it was last used.
@@ -257,10 +257,10 @@ impl Images {
     }
 }
 
-fn stamp(path: &Path) -> Result<Option<Stamp>> {
+fn stamp(path: &Path) -> Result<Option<FileVersion>> {
     use std::os::unix::fs::MetadataExt;
     match std::fs::metadata(path) {
-        Ok(meta) => Ok(Some(Stamp(meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))),
+        Ok(meta) => Ok(Some(FileVersion(meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::at(path)(error)),
     }

@@ -46,9 +46,9 @@ pub enum Event<'a> {
 }
 
 /// Ignores all events.
-pub struct Silent;
+pub struct NoProgress;
 
-impl Progress for Silent {
+impl Progress for NoProgress {
     fn report(&self, _: Event<'_>) {}
 }
 

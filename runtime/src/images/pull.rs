@@ -17,7 +17,7 @@ use super::progress::{Event, Progress};
 use super::records::Record;
 use super::reference::{Reference, Version};
 use super::registry::{Client, Download, download};
-use super::store::{LayerInfo, Store, Temp, check};
+use super::store::{IngestPath, LayerInfo, Store, check};
 use super::{Credentials, Images, blocking};
 
 /// Downloads in progress, by digest. A second caller waits, and then finds the blob.
@@ -37,7 +37,7 @@ impl InFlight {
     }
 }
 
-/// What is known about an image before its layers are downloaded.
+/// The manifest and configuration of an image, before its layers are downloaded.
 pub(super) struct Plan {
     pub target: Descriptor,
     pub manifest_descriptor: Descriptor,
@@ -142,11 +142,11 @@ fn store_manifest(store: &Store, digest: Digest, bytes: &[u8]) -> Result<Descrip
 fn media_type(bytes: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Typed {
+    struct TypedDocument {
         #[serde(default)]
         media_type: String,
     }
-    let stated = serde_json::from_slice::<Typed>(bytes).map(|typed| typed.media_type).unwrap_or_default();
+    let stated = serde_json::from_slice::<TypedDocument>(bytes).map(|typed| typed.media_type).unwrap_or_default();
     // OCI documents may omit their media type.
     if stated.is_empty() { manifest::OCI_MANIFEST.to_owned() } else { stated }
 }
@@ -174,7 +174,7 @@ enum LayerEvent {
 
 /// A layer that is unpacked, except for what depends on the layers below.
 struct UnpackedLayer {
-    temp: Temp,
+    temp: IngestPath,
     unpacker: Unpacker,
 }
 
@@ -271,7 +271,7 @@ fn layer_error(digest: &Digest, store: &Store, source: LayerError) -> Error {
     }
 }
 
-/// Tells the unpacking threads to stop when the pull is dropped.
+/// Stops the unpacking threads when the pull is dropped.
 #[derive(Default)]
 struct CancelOnDrop(Cancel);
 
@@ -353,7 +353,7 @@ impl LayerTask {
         blocking(move || {
             let path = store.blob(&digest);
             let file = std::fs::File::open(&path).map_err(Error::at(&path))?;
-            let mut hashed = super::digest::Hashed::new(file, digest.hasher());
+            let mut hashed = super::digest::HashingReader::new(file, digest.hasher());
             std::io::copy(&mut hashed, &mut std::io::sink()).map_err(Error::at(&path))?;
             let damaged = check("blob", &digest, hashed.finish()).is_err();
             if damaged {

@@ -122,7 +122,7 @@ impl Store {
     }
 
     /// Commits a verified file as a blob.
-    pub(crate) fn commit_blob(&self, temp: Temp, digest: &Digest) -> Result<()> {
+    pub(crate) fn commit_blob(&self, temp: IngestPath, digest: &Digest) -> Result<()> {
         temp.rename(&self.blob(digest))
     }
 
@@ -143,7 +143,7 @@ impl Store {
     }
 
     /// Commits a complete layer. Another process may have committed the same layer already.
-    pub(crate) fn commit_layer(&self, temp: Temp, chain: &Digest, mut info: LayerInfo) -> Result<()> {
+    pub(crate) fn commit_layer(&self, temp: IngestPath, chain: &Digest, mut info: LayerInfo) -> Result<()> {
         info.boot = Some(self.boot.clone());
         let path = temp.path().join("info");
         fs::write(&path, to_json(&info)).map_err(Error::at(&path))?;
@@ -186,26 +186,26 @@ impl Store {
         Ok(paths.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect())
     }
 
-    pub(crate) fn temp_file(&self) -> Result<(Temp, File)> {
+    pub(crate) fn temp_file(&self) -> Result<(IngestPath, File)> {
         let temp = self.temp();
         let file = File::options().write(true).create_new(true).mode(0o600).open(temp.path());
         let file = file.map_err(Error::at(temp.path()))?;
         Ok((temp, file))
     }
 
-    pub(crate) fn temp_directory(&self) -> Result<Temp> {
+    pub(crate) fn temp_directory(&self) -> Result<IngestPath> {
         let temp = self.temp();
         create_directory(temp.path(), 0o700)?;
         Ok(temp)
     }
 
-    fn temp(&self) -> Temp {
+    fn temp(&self) -> IngestPath {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        Temp { path: Some(self.ingest.join(number.to_string())) }
+        IngestPath { path: Some(self.ingest.join(number.to_string())) }
     }
 
     /// Removes something at once. Its content is deleted when the result is dropped.
-    pub(crate) fn take(&self, path: &Path) -> Result<Option<Temp>> {
+    pub(crate) fn take(&self, path: &Path) -> Result<Option<IngestPath>> {
         let temp = self.temp();
         match fs::rename(path, temp.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -230,11 +230,11 @@ impl Store {
 }
 
 /// A file or directory in `ingest`, removed when dropped.
-pub(crate) struct Temp {
+pub(crate) struct IngestPath {
     path: Option<PathBuf>,
 }
 
-impl Temp {
+impl IngestPath {
     pub(crate) fn path(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new(""))
     }
@@ -246,7 +246,7 @@ impl Temp {
     }
 }
 
-impl Drop for Temp {
+impl Drop for IngestPath {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
             remove(path);

@@ -12,7 +12,7 @@ use crate::spec::{CgroupSpec, ContainerSpec, DeviceRule, DeviceSpec, PidMode, Pr
 
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What an image's configuration says about its containers.
+/// The defaults of containers from an image's configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Defaults {
     pub user: String,

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_the_kernel_does_not_support() {
+    fn rejects_unsupported_apparmor_profiles() {
         let none = Host::default();
         let localhost =
             LinuxContainerSecurityContext { apparmor: profile(ProfileType::Localhost, "mine"), ..Default::default() };

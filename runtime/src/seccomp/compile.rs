@@ -51,8 +51,8 @@ struct Syscall<'a> {
     otherwise: Option<Action>,
 }
 
-/// Compiles a profile into bytes, eight per instruction. Skips names that this architecture does not have, since such a
-/// call cannot be made.
+/// Compiles a profile into bytes, eight per instruction. Skips names that this architecture does not have, since no
+/// program can call them.
 pub(crate) fn compile(profile: &Profile) -> Result<Vec<u8>> {
     let mut calls: BTreeMap<u32, Syscall> = BTreeMap::new();
     for rule in &profile.rules {

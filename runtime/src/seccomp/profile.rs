@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result, refused};
 
-/// What the kernel does with a system call.
+/// The kernel's action for a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Action {
     Allow,

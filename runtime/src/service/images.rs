@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use cri::{
-    Answers, AuthConfig, FilesystemUsage, ImageFsInfoRequest, ImageFsInfoResponse, ImageService, ImageSpec,
-    ImageStatusRequest, ImageStatusResponse, Int64Value, ListImagesRequest, ListImagesResponse, PullImageRequest,
-    PullImageResponse, RemoveImageRequest, RemoveImageResponse, Status, StreamImagesRequest, StreamImagesResponse,
+    AuthConfig, FilesystemUsage, ImageFsInfoRequest, ImageFsInfoResponse, ImageService, ImageSpec, ImageStatusRequest,
+    ImageStatusResponse, Int64Value, ListImagesRequest, ListImagesResponse, PullImageRequest, PullImageResponse,
+    RemoveImageRequest, RemoveImageResponse, ResponseStream, Status, StreamImagesRequest, StreamImagesResponse,
     UInt64Value,
 };
 
@@ -20,7 +20,10 @@ impl ImageService for Service {
         Ok(ListImagesResponse { images: self.list(&reference).await? })
     }
 
-    async fn stream_images(&self, request: StreamImagesRequest) -> Result<Answers<StreamImagesResponse>, Status> {
+    async fn stream_images(
+        &self,
+        request: StreamImagesRequest,
+    ) -> Result<ResponseStream<StreamImagesResponse>, Status> {
         let reference = request.filter.and_then(|f| f.image).map(|i| i.image).unwrap_or_default();
         Ok(chunks(self.list(&reference).await?, |images| StreamImagesResponse { images }))
     }

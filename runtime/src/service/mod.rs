@@ -225,7 +225,7 @@ fn host(cgroups: &Hierarchies) -> Result<Host> {
     })
 }
 
-/// Logs once, instead of for every pod, what this machine does not permit.
+/// Logs once, instead of for every pod, which capabilities are missing on this machine.
 fn warn_missing_capabilities(host: &Host) {
     let resource = capabilities::bit("SYS_RESOURCE").unwrap_or_default();
     if host.capabilities & resource == 0 {
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// What is logged meanwhile.
+    /// Runs a function, and returns what it logs.
     fn logged(work: impl FnOnce()) -> String {
         let log = Log::default();
         let written = log.clone();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cri::{PodSandboxConfig, Protocol};
-use network::cni::builtin::Names;
+use network::cni::builtin::{ClusterPods, Names};
 use network::cni::{Attachment, Bandwidth, Cni, CniOptions, PodId, PortMapping};
 
 use super::records::SandboxRecord;
@@ -22,6 +22,8 @@ pub struct NetworkOptions {
     pub builtin: bool,
     /// The names of the built-in network.
     pub names: Names,
+    /// The pods of other nodes, for the built-in network.
+    pub cluster: ClusterPods,
 }
 
 impl Default for NetworkOptions {
@@ -32,6 +34,7 @@ impl Default for NetworkOptions {
             cache_dir: "/var/lib/cni".into(),
             builtin: true,
             names: Default::default(),
+            cluster: Default::default(),
         }
     }
 }
@@ -51,6 +54,7 @@ impl Network {
             state_dir: options.root.join("network"),
             builtin: options.network.builtin,
             names: options.network.names.clone(),
+            cluster: options.network.cluster.clone(),
         });
         cni.map(|cni| Network(Arc::new(cni))).map_err(failed)
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cri::{ContainerConfig, PodSandboxConfig};
 use prost::Message;
-use stdx::fs::Replace;
+use stdx::fs::ReplaceOptions;
 
 use crate::error::{Context, Result};
 
@@ -84,7 +84,7 @@ impl SandboxRecord {
 
 /// Replaces a file atomically. A reboot ends every pod, so the file is not synced.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let written = Replace::PRIVATE.write(path, bytes);
+    let written = ReplaceOptions::PRIVATE.write(path, bytes);
     written.context(|| format!("writing {}", path.display()))
 }
 

@@ -71,7 +71,7 @@ impl Service {
         Ok(())
     }
 
-    /// The containers that the shim knows. Without a shim, no container runs.
+    /// The containers of the shim. Without a shim, no container runs.
     async fn recover_shim(&self, sandbox: &Arc<Sandbox>) -> Option<Vec<ShimState>> {
         if sandbox.stage() == Stage::Stopped {
             return None;
@@ -139,7 +139,7 @@ fn recovered_status(container: &Container, status: &Status, found: Option<&ShimS
             user: Some(found.user.clone()),
             ..status.clone()
         },
-        // The shim does not know it: the start was recorded, but did not happen.
+        // The shim does not have it: the start was recorded, but did not happen.
         None if shim => status.clone(),
         None if record.started => recorded_exit(&container.directory, status),
         None => status.clone(),

@@ -18,7 +18,7 @@ const CHUNK: usize = 100;
 pub(super) fn chunks<T: Send + 'static, M: Send + 'static>(
     items: Vec<T>,
     message: impl Fn(Vec<T>) -> M + Send + 'static,
-) -> Answers<M> {
+) -> ResponseStream<M> {
     let mut messages = Vec::new();
     let mut items = items.into_iter().peekable();
     while items.peek().is_some() {
@@ -93,7 +93,7 @@ impl RuntimeService for Service {
     async fn stream_pod_sandboxes(
         &self,
         request: StreamPodSandboxesRequest,
-    ) -> Result<Answers<StreamPodSandboxesResponse>, Status> {
+    ) -> Result<ResponseStream<StreamPodSandboxesResponse>, Status> {
         let list = self.sandboxes(request.filter);
         Ok(chunks(list, |pod_sandboxes| StreamPodSandboxesResponse { pod_sandboxes }))
     }
@@ -136,7 +136,7 @@ impl RuntimeService for Service {
     async fn stream_containers(
         &self,
         request: StreamContainersRequest,
-    ) -> Result<Answers<StreamContainersResponse>, Status> {
+    ) -> Result<ResponseStream<StreamContainersResponse>, Status> {
         let list = self.containers(request.filter);
         Ok(chunks(list, |containers| StreamContainersResponse { containers }))
     }
@@ -230,7 +230,7 @@ impl RuntimeService for Service {
     async fn stream_container_stats(
         &self,
         request: StreamContainerStatsRequest,
-    ) -> Result<Answers<StreamContainerStatsResponse>, Status> {
+    ) -> Result<ResponseStream<StreamContainerStatsResponse>, Status> {
         let list = self.containers_usage(request.filter).await?;
         Ok(chunks(list, |container_stats| StreamContainerStatsResponse { container_stats }))
     }
@@ -252,7 +252,7 @@ impl RuntimeService for Service {
     async fn stream_pod_sandbox_stats(
         &self,
         request: StreamPodSandboxStatsRequest,
-    ) -> Result<Answers<StreamPodSandboxStatsResponse>, Status> {
+    ) -> Result<ResponseStream<StreamPodSandboxStatsResponse>, Status> {
         let list = self.sandboxes_usage(request.filter).await?;
         Ok(chunks(list, |pod_sandbox_stats| StreamPodSandboxStatsResponse { pod_sandbox_stats }))
     }
@@ -312,7 +312,10 @@ impl RuntimeService for Service {
         unsupported("RestorePod")
     }
 
-    async fn get_container_events(&self, _: GetEventsRequest) -> Result<Answers<ContainerEventResponse>, Status> {
+    async fn get_container_events(
+        &self,
+        _: GetEventsRequest,
+    ) -> Result<ResponseStream<ContainerEventResponse>, Status> {
         let events = BroadcastStream::new(self.0.events.subscribe());
         // A client that was too slow has to list again.
         let lost = |_| Status::data_loss("events were missed");
@@ -336,7 +339,7 @@ impl RuntimeService for Service {
     async fn stream_pod_sandbox_metrics(
         &self,
         _: StreamPodSandboxMetricsRequest,
-    ) -> Result<Answers<StreamPodSandboxMetricsResponse>, Status> {
+    ) -> Result<ResponseStream<StreamPodSandboxMetricsResponse>, Status> {
         let list = self.pods_metrics().await?;
         Ok(chunks(list, |pod_sandbox_metrics| StreamPodSandboxMetricsResponse { pod_sandbox_metrics }))
     }

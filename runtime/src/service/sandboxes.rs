@@ -241,7 +241,7 @@ impl Service {
     fn on_pause_exit(&self, sandbox: &Arc<Sandbox>) {
         sandbox.record.lock().pause = 0;
         if sandbox.stage() != Stage::Ready || sandbox.changing.try_lock().is_err() {
-            // It is being created or stopped by a task that handles this.
+            // The task that creates or stops the sandbox handles this.
             return;
         }
         tracing::warn!(sandbox = sandbox.id, "the pause process has exited");
@@ -254,7 +254,7 @@ impl Service {
     /// Without its shim a pod cannot continue: kills its processes, and publishes their exits.
     fn on_shim_exit(&self, sandbox: &Arc<Sandbox>) {
         if sandbox.changing.try_lock().is_err() {
-            // It is being stopped, which is why the shim exited.
+            // The sandbox is being stopped, which is why the shim exited.
             return;
         }
         tracing::warn!(sandbox = sandbox.id, "the pod's shim has exited");

@@ -241,7 +241,7 @@ impl Shim {
         let found = self.containers.iter().find(|(_, c)| c.pid == ended.pid && !matches!(c.state, State::Ended(_)));
         match found.map(|(name, _)| name.clone()) {
             Some(name) => self.container_ended(&name, &ended),
-            // It may be the init process of a container that an OCI runtime has not reported yet.
+            // The process may be the init process of a container that an OCI runtime has not reported yet.
             None if self.containers.values().any(|c| matches!(c.state, State::Starting { .. })) => {
                 self.orphans.push(ended);
             }
@@ -250,7 +250,7 @@ impl Shim {
     }
 
     fn container_ended(&mut self, name: &str, ended: &ExitedChild) {
-        // It may have exited before its report was read.
+        // The process may have exited before its report was read.
         while matches!(self.containers.get(name).map(|c| &c.state), Some(State::Starting { .. })) {
             self.read_report(name);
         }

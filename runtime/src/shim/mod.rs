@@ -1,5 +1,5 @@
 //! A pod's shim: one small single-threaded process that owns the pod's pause process and its containers' streams, logs
-//! and exit codes. It is forked from the zygote, lives outside of the runtime's cgroup, and outlives the runtime.
+//! and exit codes. The shim is forked from the zygote, is outside of the runtime's cgroup, and outlives the runtime.
 
 mod children;
 mod events;
@@ -21,7 +21,7 @@ use cgroup::Hierarchies;
 use log::Stream;
 use protocol::{AttachedStream, Call, ContainerState, Event, Exit, Message, Reply, Request, Target};
 use stdio::Stdio;
-use stdx::fs::Replace;
+use stdx::fs::ReplaceOptions;
 
 /// The request that a reply belongs to: the number of the connection, and the ID of the request.
 type RequestId = (u64, u64);
@@ -141,7 +141,7 @@ impl Shim {
         }
     }
 
-    /// Handles a request. Long-running requests are answered later, from the event loop.
+    /// Handles a request. The reply to a long-running request is sent later, from the event loop.
     fn handle(&mut self, connection: u64, request: Request, files: Vec<OwnedFd>) {
         let request_id = (connection, request.id);
         let result = match request.call {
@@ -296,7 +296,7 @@ impl Shim {
     fn record(&self, name: &str, exit: &Exit) {
         let directory = self.directory.join(name);
         let text = serde_json::to_vec(exit).unwrap_or_default();
-        let _ = Replace::PRIVATE.write(&directory.join(protocol::EXIT_FILE), &text);
+        let _ = ReplaceOptions::PRIVATE.write(&directory.join(protocol::EXIT_FILE), &text);
     }
 }
 

@@ -141,7 +141,7 @@ fn set_up(spec: &SandboxSpec, directory: &Path, cgroups: &Hierarchies, socket: &
     }
     let mut warnings = Vec::new();
     for (name, value) in &spec.default_sysctls {
-        // It is only a default: on a machine that does not allow it, pods run without it.
+        // The sysctl is only a default: on a machine that does not allow it, pods run without it.
         warnings.extend(set_sysctl(name, value).err().map(|error| error.to_string()));
     }
     for (name, value) in &spec.sysctls {

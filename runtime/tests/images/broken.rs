@@ -4,16 +4,16 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use runtime::images::{Config, Error, Images, Silent};
+use runtime::images::{Config, Error, Images, NoProgress};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen};
 
-use crate::server::{Answer, Content, Server};
+use crate::server::{Content, Response, Server};
 use crate::support::{Store, gzip, names, noise, options, tar, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cleans_up_after_a_crashed_process() {
     let store = Store::new();
-    let id = store.images.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
+    let id = store.images.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &NoProgress).await.unwrap();
     let root = store.root();
     // Work in progress, a blob and a layer that no image references, and a snapshot that was never returned.
     fs::create_dir_all(root.join("ingest/999999.0/3/fs/etc")).unwrap();
@@ -35,7 +35,7 @@ async fn cleans_up_after_a_crashed_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn does_not_trust_unsynced_layers_of_an_earlier_boot() {
     let store = Store::new();
-    let id = store.images.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
+    let id = store.images.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &NoProgress).await.unwrap();
     let layer = store.names("layers").into_iter().find(|name| name != "empty").unwrap();
     let info = store.root().join("layers").join(&layer).join("info");
     let text = fs::read_to_string(&info).unwrap();
@@ -64,7 +64,7 @@ async fn reports_a_full_disk_and_cleans_up() {
         let own = content.clone();
         let server = Server::start(move |request| own.answer(request)).await;
         let images = Images::open(&root, options()).unwrap();
-        let error = images.pull(&server.name("a:1"), None, &Silent).await.unwrap_err();
+        let error = images.pull(&server.name("a:1"), None, &NoProgress).await.unwrap_err();
         assert!(matches!(error, Error::DiskFull { .. }), "{name}: {error}");
         assert!(images.list().is_empty());
         until(name, || {
@@ -74,7 +74,7 @@ async fn reports_a_full_disk_and_cleans_up() {
         .await;
         // There is space again.
         let small = vec![tar(&[("a", &noise(1_000_000))])];
-        let id = images.build("x.local/small", small, Config::default(), &Silent).await.unwrap();
+        let id = images.build("x.local/small", small, Config::default(), &NoProgress).await.unwrap();
         images.remove(&id).await.unwrap();
     }
 }
@@ -85,7 +85,7 @@ async fn cleans_up_after_a_cancelled_pull() {
     let own = content.clone();
     // The transfer of the layer never ends.
     let server = Server::start(move |request| match request.path.contains(&own.layers[0]) {
-        true => Answer::of(200, &own.blobs[&own.layers[0]][..1000])
+        true => Response::of(200, &own.blobs[&own.layers[0]][..1000])
             .with("Content-Length", &own.blobs[&own.layers[0]].len().to_string())
             .cut(1000),
         false => own.answer(request),
@@ -93,7 +93,7 @@ async fn cleans_up_after_a_cancelled_pull() {
     .await;
     let store = Store::with(|options| options.timeouts.retry = Duration::from_secs(3600));
     let (images, name) = (store.images.clone(), server.name("a:1"));
-    let pull = tokio::spawn(async move { images.pull(&name, None, &Silent).await });
+    let pull = tokio::spawn(async move { images.pull(&name, None, &NoProgress).await });
     until("the layer is on its way", || server.count(&content.layers[0]) > 0).await;
     pull.abort();
     assert!(pull.await.unwrap_err().is_cancelled());
@@ -113,7 +113,7 @@ async fn downloads_a_damaged_blob_again() {
     let hex = content.layers[0].trim_start_matches("sha256:");
     let length = content.blobs[&content.layers[0]].len();
     fs::write(store.root().join("blobs/sha256").join(hex), vec![0; length]).unwrap();
-    assert_eq!(store.images.pull(&server.name("a:1"), None, &Silent).await.unwrap(), content.id);
+    assert_eq!(store.images.pull(&server.name("a:1"), None, &NoProgress).await.unwrap(), content.id);
     assert_eq!(server.count(&content.layers[0]), 1);
 }
 
@@ -121,7 +121,7 @@ async fn downloads_a_damaged_blob_again() {
 async fn two_processes_share_a_store() {
     let store = Store::new();
     let other = Images::open(&store.root(), options()).unwrap();
-    let id = other.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
+    let id = other.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &NoProgress).await.unwrap();
     assert_eq!(store.images.get("x.local/a").unwrap().id, id);
     store.images.prepare("c", &id).unwrap();
     other.remove("x.local/a").await.unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use runtime::images::{Config, Error, Rootfs, Silent};
+use runtime::images::{Config, Error, NoProgress, Rootfs};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen};
 
 use crate::support::{Store, busybox, names, tar};
@@ -63,7 +63,7 @@ async fn directories_that_are_removed_and_added_again() {
             (".wh.gone", b""),
         ]),
     ];
-    let id = store.images.build("x.local/a", layers, Config::default(), &Silent).await.unwrap();
+    let id = store.images.build("x.local/a", layers, Config::default(), &NoProgress).await.unwrap();
     let (_mounted, root) = mount(&store.images.prepare("c", &id).unwrap());
     assert_eq!(names(&root), ["data", "other"]);
     assert_eq!(
@@ -75,7 +75,7 @@ async fn directories_that_are_removed_and_added_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn snapshots_and_views() {
     let store = Store::new();
-    let id = store.images.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
+    let id = store.images.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &NoProgress).await.unwrap();
     let lower = store.images.view("volume", "x.local/a").unwrap();
     assert_eq!(fs::read_to_string(lower[0].join("a")).unwrap(), "1");
     assert_eq!(names(&store.root().join("snapshots/volume")), ["image"], "nothing to write to");
@@ -92,7 +92,7 @@ async fn snapshots_and_views() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_image_without_layers() {
     let store = Store::new();
-    let id = store.images.build("x.local/scratch", Vec::new(), Config::default(), &Silent).await.unwrap();
+    let id = store.images.build("x.local/scratch", Vec::new(), Config::default(), &NoProgress).await.unwrap();
     let rootfs = store.images.prepare("c", &id).unwrap();
     let (_mounted, root) = mount(&rootfs);
     assert!(names(&root).is_empty());

@@ -31,7 +31,7 @@ impl Request {
 }
 
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -39,29 +39,29 @@ pub struct Answer {
     pub cut: Option<usize>,
 }
 
-impl Answer {
-    pub fn of(status: u16, body: impl Into<Vec<u8>>) -> Answer {
-        Answer { status, headers: Vec::new(), body: body.into(), cut: None }
+impl Response {
+    pub fn of(status: u16, body: impl Into<Vec<u8>>) -> Response {
+        Response { status, headers: Vec::new(), body: body.into(), cut: None }
     }
 
-    pub fn with(mut self, name: &str, value: &str) -> Answer {
+    pub fn with(mut self, name: &str, value: &str) -> Response {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub fn cut(mut self, at: usize) -> Answer {
+    pub fn cut(mut self, at: usize) -> Response {
         self.cut = Some(at);
         self
     }
 
     /// The content from this offset.
-    pub fn part(content: &[u8], from: usize) -> Answer {
+    pub fn part(content: &[u8], from: usize) -> Response {
         let range = format!("bytes {from}-{}/{}", content.len() - 1, content.len());
-        Answer::of(206, &content[from..]).with("Content-Range", &range)
+        Response::of(206, &content[from..]).with("Content-Range", &range)
     }
 }
 
-pub type Handler = dyn Fn(&Request) -> Answer + Send + Sync;
+pub type Handler = dyn Fn(&Request) -> Response + Send + Sync;
 
 pub struct Server {
     pub address: String,
@@ -70,14 +70,14 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn start(handler: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Server {
+    pub async fn start(handler: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Server {
         Server::listen(TcpListener::bind("127.0.0.1:0").await.unwrap(), None, handler)
     }
 
     pub fn listen(
         listener: TcpListener,
         tls: Option<TlsAcceptor>,
-        handler: impl Fn(&Request) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Server {
         let address = listener.local_addr().unwrap().to_string();
         let seen: Arc<Mutex<Vec<Request>>> = Arc::default();
@@ -208,17 +208,17 @@ impl Content {
     }
 
     /// The response of a correct registry.
-    pub fn answer(&self, request: &Request) -> Answer {
+    pub fn answer(&self, request: &Request) -> Response {
         let path = request.path.split('?').next().unwrap();
         let last = path.rsplit('/').next().unwrap();
         if path.contains("/manifests/") {
             let digest = Digest::of(&self.manifest).to_string();
-            return Answer::of(200, self.manifest.clone()).with("Docker-Content-Digest", &digest);
+            return Response::of(200, self.manifest.clone()).with("Docker-Content-Digest", &digest);
         }
         match (self.blobs.get(last), request.range()) {
-            (Some(blob), Some(from)) => Answer::part(blob, from),
-            (Some(blob), None) => Answer::of(200, blob.clone()),
-            (None, _) => Answer::of(404, r#"{"errors":[{"message":"unknown"}]}"#),
+            (Some(blob), Some(from)) => Response::part(blob, from),
+            (Some(blob), None) => Response::of(200, blob.clone()),
+            (None, _) => Response::of(404, r#"{"errors":[{"message":"unknown"}]}"#),
         }
     }
 }

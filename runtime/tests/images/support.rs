@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use runtime::images::layer::tar::{Entry, Kind, Writer};
 use runtime::images::progress::Event;
-use runtime::images::{Config, Images, Options, Progress, Proxies, Silent, Timeouts};
+use runtime::images::{Config, Images, NoProgress, Options, Progress, Proxies, Timeouts};
 use stdx::sync::Mutex;
 
 pub struct Store {
@@ -106,7 +106,7 @@ pub async fn busybox(images: &Images, name: &str) -> String {
         tar(&[("srv/data", &noise(3_000_000)), ("etc/new", b"3")]),
     ];
     let config = Config { cmd: vec!["/bin/busybox".into(), "true".into()], ..Config::default() };
-    images.build(name, layers, config, &Silent).await.unwrap()
+    images.build(name, layers, config, &NoProgress).await.unwrap()
 }
 
 /// Incompressible bytes, the same each time.
@@ -123,14 +123,14 @@ pub fn noise(length: usize) -> Vec<u8> {
 
 /// Records progress events.
 #[derive(Default)]
-pub struct Heard {
+pub struct ProgressRecorder {
     pub lines: Mutex<Vec<String>>,
     pub bytes: Mutex<BTreeMap<String, u64>>,
     /// The bytes of an archive: read, and in total.
     pub read: Mutex<Vec<(u64, u64)>>,
 }
 
-impl Progress for Heard {
+impl Progress for ProgressRecorder {
     fn report(&self, event: Event<'_>) {
         let line = match event {
             Event::Resolved { layers, .. } => format!("resolved {layers}"),
@@ -150,7 +150,7 @@ impl Progress for Heard {
     }
 }
 
-impl Heard {
+impl ProgressRecorder {
     pub fn count(&self, line: &str) -> usize {
         self.lines.lock().iter().filter(|other| *other == line).count()
     }

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use runtime::images::{Credentials, Error, Proxies, Silent};
+use runtime::images::{Credentials, Error, NoProgress, Proxies};
 use rustls::pki_types::PrivateKeyDer;
 use stdx::sync::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::server::{self, Answer, Content, Request, Server};
+use crate::server::{self, Content, Request, Response, Server};
 use crate::support::{Store, noise, tar};
 
 const BASIC: &str = "Basic dXNlcjpzZWNyZXQ=";
@@ -50,16 +50,16 @@ async fn does_not_send_credentials_to_redirect_targets() {
     let (own, cdn) = (content.clone(), elsewhere.address.clone());
     let registry = Server::start(move |request| {
         if request.header("authorization") != Some(BASIC) {
-            return Answer::of(401, "").with("WWW-Authenticate", "Basic realm=\"x\"");
+            return Response::of(401, "").with("WWW-Authenticate", "Basic realm=\"x\"");
         }
         match request.path.contains("/blobs/") {
-            true => Answer::of(307, "").with("Location", &format!("http://{cdn}{}", request.path)),
+            true => Response::of(307, "").with("Location", &format!("http://{cdn}{}", request.path)),
             false => own.answer(request),
         }
     })
     .await;
     let store = Store::new();
-    assert_eq!(store.images.pull(&registry.name("a:1"), Some(user()), &Silent).await.unwrap(), content.id);
+    assert_eq!(store.images.pull(&registry.name("a:1"), Some(user()), &NoProgress).await.unwrap(), content.id);
     assert!(elsewhere.seen().len() >= 2, "it was asked for blobs");
     assert!(authorizations(&elsewhere).iter().all(Option::is_none));
 }
@@ -76,18 +76,18 @@ async fn with_tokens(content: &Content) -> Server {
         }
         match request.header("authorization") {
             Some("Bearer good") => own.answer(request),
-            _ => Answer::of(401, "").with("WWW-Authenticate", &challenge),
+            _ => Response::of(401, "").with("WWW-Authenticate", &challenge),
         }
     })
 }
 
-fn token(request: &Request) -> Answer {
+fn token(request: &Request) -> Response {
     let good = match request.method.as_str() {
         "POST" => request.body.contains("grant_type=refresh_token") && request.body.contains("refresh_token=identity"),
         _ => request.header("authorization") == Some(BASIC),
     };
     let field = if request.method == "POST" { "access_token" } else { "token" };
-    if good { Answer::of(200, format!("{{\"{field}\":\"good\"}}")) } else { Answer::of(401, "") }
+    if good { Response::of(200, format!("{{\"{field}\":\"good\"}}")) } else { Response::of(401, "") }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,7 +107,7 @@ async fn uses_every_kind_of_token() {
     ];
     for (name, auth, expected) in cases {
         let store = Store::new();
-        match (store.images.pull(&server.name("a:1"), auth, &Silent).await, expected) {
+        match (store.images.pull(&server.name("a:1"), auth, &NoProgress).await, expected) {
             (Ok(id), true) => assert_eq!(id, content.id, "{name}"),
             (Err(Error::Denied { .. }), false) => {}
             (found, _) => panic!("{name}: {found:?}"),
@@ -126,7 +126,7 @@ async fn a_token_that_expires_during_the_pull() {
     let server = Server::listen(listener, None, move |request| {
         if request.path.starts_with("/token") {
             let token = if expired.load(Ordering::Relaxed) { "second" } else { "first" };
-            return Answer::of(200, format!("{{\"token\":\"{token}\"}}"));
+            return Response::of(200, format!("{{\"token\":\"{token}\"}}"));
         }
         if request.path.contains("/blobs/") {
             expired.store(true, Ordering::Relaxed);
@@ -134,10 +134,10 @@ async fn a_token_that_expires_during_the_pull() {
         let good = if expired.load(Ordering::Relaxed) { "Bearer second" } else { "Bearer first" };
         match request.header("authorization") == Some(good) {
             true => own.answer(request),
-            false => Answer::of(401, "").with("WWW-Authenticate", &challenge),
+            false => Response::of(401, "").with("WWW-Authenticate", &challenge),
         }
     });
-    let id = Store::new().images.pull(&server.name("a:1"), None, &Silent).await.unwrap();
+    let id = Store::new().images.pull(&server.name("a:1"), None, &NoProgress).await.unwrap();
     assert_eq!((id, server.count("/token")), (content.id, 2));
 }
 
@@ -147,13 +147,13 @@ async fn requests_mirrors_first_without_credentials() {
     let own = content.clone();
     let origin = Server::start(move |request| match request.header("authorization") {
         Some(BASIC) => own.answer(request),
-        _ => Answer::of(401, "").with("WWW-Authenticate", "Basic"),
+        _ => Response::of(401, "").with("WWW-Authenticate", "Basic"),
     })
     .await;
     let own = content.clone();
-    // It has the manifest, but requires a password for the layer.
+    // The mirror has the manifest, but requires a password for the layer.
     let mirror = Server::start(move |request| match request.path.contains(&own.layers[0]) {
-        true => Answer::of(401, "").with("WWW-Authenticate", "Basic"),
+        true => Response::of(401, "").with("WWW-Authenticate", "Basic"),
         false => own.answer(request),
     })
     .await;
@@ -164,7 +164,7 @@ async fn requests_mirrors_first_without_credentials() {
         origin.address, mirror.address, mirror.address
     );
     configure(directory.path(), "registry.test", &text);
-    let id = store.images.pull("registry.test/a:1", Some(user()), &Silent).await.unwrap();
+    let id = store.images.pull("registry.test/a:1", Some(user()), &NoProgress).await.unwrap();
     assert_eq!(id, content.id);
     let seen = mirror.seen();
     assert!(seen.iter().all(|request| request.path.contains("?ns=registry.test")), "{seen:?}");
@@ -182,14 +182,14 @@ async fn skips_a_mirror_with_wrong_content() {
     let origin = Server::start(move |request| own.answer(request)).await;
     let own = content.clone();
     let mirror = Server::start(move |request| match request.path.contains(&own.layers[0]) {
-        true => Answer::of(200, vec![1; own.blobs[&own.layers[0]].len()]),
+        true => Response::of(200, vec![1; own.blobs[&own.layers[0]].len()]),
         false => own.answer(request),
     })
     .await;
     let (directory, store) = configured();
     let text = format!("server = \"http://{}\"\n[host.\"http://{}\"]\n", origin.address, mirror.address);
     configure(directory.path(), "_default", &text);
-    assert_eq!(store.images.pull("registry.test/a:1", None, &Silent).await.unwrap(), content.id);
+    assert_eq!(store.images.pull("registry.test/a:1", None, &NoProgress).await.unwrap(), content.id);
     assert_eq!(mirror.count(&content.layers[0]), 1);
 }
 
@@ -222,22 +222,22 @@ async fn trusts_only_configured_cas() {
     let server = Server::listen(listener, Some(tls), move |request| own.answer(request));
     let (directory, store) = configured();
     let name = server.name("a:1");
-    let error = store.images.pull(&name, None, &Silent).await.unwrap_err();
+    let error = store.images.pull(&name, None, &NoProgress).await.unwrap_err();
     assert!(error.to_string().contains("certificate"), "{error}");
     assert!(server.seen().is_empty(), "it is not asked in plain HTTP either");
 
     std::fs::create_dir_all(directory.path().join("certs.d").join(&server.address)).unwrap();
     std::fs::write(directory.path().join("certs.d").join(&server.address).join("ca.crt"), &ca).unwrap();
-    assert_eq!(store.images.pull(&name, None, &Silent).await.unwrap(), content.id);
+    assert_eq!(store.images.pull(&name, None, &NoProgress).await.unwrap(), content.id);
     store.images.remove(&content.id).await.unwrap();
 
     for text in ["ca = \"ca.crt\"\n", "skip_verify = true\n"] {
         configure(directory.path(), &server.address, text);
-        assert_eq!(store.images.pull(&name, None, &Silent).await.unwrap(), content.id, "{text}");
+        assert_eq!(store.images.pull(&name, None, &NoProgress).await.unwrap(), content.id, "{text}");
         store.images.remove(&content.id).await.unwrap();
     }
     configure(directory.path(), &server.address, "ca = \"missing.pem\"\n");
-    let error = store.images.pull(&name, None, &Silent).await.unwrap_err();
+    let error = store.images.pull(&name, None, &NoProgress).await.unwrap_err();
     assert!(error.to_string().contains("missing.pem"), "{error}");
 }
 
@@ -252,14 +252,16 @@ async fn refuses_downgrades_from_tls() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Server::listen(listener, Some(tls.clone()), move |request| match redirect {
             true if request.path.contains("/blobs/") => {
-                Answer::of(307, "").with("Location", &format!("http://{address}{}", request.path))
+                Response::of(307, "").with("Location", &format!("http://{address}{}", request.path))
             }
             true => own.answer(request),
-            false => Answer::of(401, "").with("WWW-Authenticate", &format!("Bearer realm=\"http://{address}/token\"")),
+            false => {
+                Response::of(401, "").with("WWW-Authenticate", &format!("Bearer realm=\"http://{address}/token\""))
+            }
         });
         let (directory, store) = configured();
         configure(directory.path(), &server.address, "skip_verify = true\n");
-        let error = store.images.pull(&server.name("a:1"), Some(user()), &Silent).await.unwrap_err();
+        let error = store.images.pull(&server.name("a:1"), Some(user()), &NoProgress).await.unwrap_err();
         assert!(error.to_string().contains("TLS"), "{error}");
         assert!(plain.seen().is_empty());
     }
@@ -279,7 +281,7 @@ async fn plain_http_through_a_proxy() {
     configure(directory.path(), "registry.test", "server = \"http://registry.test:5000\"\n");
     let proxies = through(&proxy.address);
     let store = Store::with(|options| (options.hosts, options.proxies) = (vec![directory.path().join(certs)], proxies));
-    assert_eq!(store.images.pull("registry.test/a:1", None, &Silent).await.unwrap(), content.id);
+    assert_eq!(store.images.pull("registry.test/a:1", None, &NoProgress).await.unwrap(), content.id);
     for request in proxy.seen() {
         assert!(request.path.starts_with("http://registry.test:5000/v2/a/"), "{request:?}");
         assert_eq!(request.header("proxy-authorization"), Some("Basic c29tZW9uZTpwdw=="));
@@ -316,7 +318,7 @@ async fn tls_through_a_proxy() {
     std::fs::write(directory.path().join("certs.d/registry.test/ca.pem"), ca).unwrap();
     let (hosts, proxies) = (vec![directory.path().join("certs.d")], through(&address));
     let store = Store::with(|options| (options.hosts, options.proxies) = (hosts, proxies));
-    assert_eq!(store.images.pull("registry.test/a:1", None, &Silent).await.unwrap(), content.id);
+    assert_eq!(store.images.pull("registry.test/a:1", None, &NoProgress).await.unwrap(), content.id);
     let asked = tunnels.lock().clone();
     assert!(!asked.is_empty() && asked.iter().all(|request| request.method == "CONNECT"), "{asked:?}");
     assert!(asked.iter().all(|request| request.path == "registry.test:443"));

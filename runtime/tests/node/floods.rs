@@ -103,7 +103,7 @@ async fn exec_in_a_dying_container_returns() {
         let (stopped, executed) =
             tokio::join!(node.runtime.stop_container(stop(&id, 0)), node.exec_sync(&id, "sleep 1000", 20),);
         stopped.unwrap();
-        // It was killed with its container, or it was too late; neither waits for the timeout.
+        // The command was killed with its container, or started too late; neither waits for the timeout.
         if let Ok(answer) = executed {
             assert_eq!(answer.exit_code, 137);
         }

@@ -9,8 +9,8 @@ use cri::{
     RemoveContainerRequest, RunPodSandboxRequest, RuntimeService, StatusRequest, StopContainerRequest,
     UpdateContainerResourcesRequest,
 };
-use streaming::Carrier;
-use streaming::remote_command::{Ending, Options};
+use streaming::Transport;
+use streaming::remote_command::{CommandResult, Options};
 
 use crate::harness::{Node, container, secured, text, wait_for};
 use crate::stream_client::{command, talk};
@@ -66,9 +66,9 @@ async fn streams(node: &Node, id: &str) {
     let request = ExecRequest { container_id: id.into(), cmd, tty: false, stdin: true, stdout: true, stderr: true };
     let url = node.runtime.exec(request).await.unwrap().url;
     let options = Options { stdin: true, stdout: true, stderr: true, tty: false };
-    let (out, _, ending) = talk(command(&url, Carrier::Spdy, "v4.channel.k8s.io", options).await, b"typed").await;
+    let (out, _, ending) = talk(command(&url, Transport::Spdy, "v4.channel.k8s.io", options).await, b"typed").await;
     assert_eq!(out, "typed");
-    assert!(matches!(ending, Ok(Ending::ExitCode { code: 6, .. })), "{ending:?}");
+    assert!(matches!(ending, Ok(CommandResult::ExitCode { code: 6, .. })), "{ending:?}");
 }
 
 async fn updates(node: &Node, id: &str) {

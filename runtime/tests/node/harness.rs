@@ -13,7 +13,7 @@ use cri::{
     RemovePodSandboxRequest, RunPodSandboxRequest, RuntimeService, RuntimeServiceClient, StartContainerRequest, Status,
     StopPodSandboxRequest, VersionRequest, connect,
 };
-use runtime::images::{Config, Images, Silent};
+use runtime::images::{Config, Images, NoProgress};
 
 pub use crate::busybox::{Tar, layer};
 
@@ -412,9 +412,9 @@ async fn build_images(root: &Path) {
     fs::create_dir_all(root).unwrap();
     let images = Images::open(root, Default::default()).unwrap();
     let config = Config { env: vec!["FROM_IMAGE=yes".into()], cmd: vec!["sh".into()], ..Default::default() };
-    images.build(IMAGE, vec![layer()], config.clone(), &Silent).await.unwrap();
-    images.build(VOLUME, volume_layers(), config.clone(), &Silent).await.unwrap();
-    images.build(LINKS, vec![layer(), links_layer()], config, &Silent).await.unwrap();
+    images.build(IMAGE, vec![layer()], config.clone(), &NoProgress).await.unwrap();
+    images.build(VOLUME, volume_layers(), config.clone(), &NoProgress).await.unwrap();
+    images.build(LINKS, vec![layer(), links_layer()], config, &NoProgress).await.unwrap();
 }
 
 fn volume_layers() -> Vec<Vec<u8>> {

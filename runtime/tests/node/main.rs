@@ -4,12 +4,13 @@
 
 #[path = "../shared/busybox.rs"]
 mod busybox;
-mod carriers;
 mod containers;
 #[path = "../shared/registry.rs"]
 mod debian;
 #[path = "../shared/containerd.rs"]
 mod debian_containerd;
+#[path = "../shared/nginx.rs"]
+mod debian_nginx;
 mod floods;
 mod handlers;
 mod harness;
@@ -23,5 +24,6 @@ mod security;
 mod stream_client;
 mod streaming;
 mod suite;
+mod transports;
 mod usage;
 mod volumes;

@@ -24,8 +24,8 @@ async fn reports_usage_of_pods_and_containers() {
     let mut config = container("main", "exec sleep 1000");
     secured(&mut config).namespace_options = Some(options(cri::NamespaceMode::Pod, cri::NamespaceMode::Container));
     let id = node.run(&sandbox, config, &pod).await;
-    let (code, said) = node.exec(&id, "ping -c 3 10.213.77.1").await;
-    assert_eq!(code, 0, "{said}");
+    let (code, text) = node.exec(&id, "ping -c 3 10.213.77.1").await;
+    assert_eq!(code, 0, "{text}");
 
     let request = PodSandboxStatsRequest { pod_sandbox_id: sandbox.clone() };
     let stats = node.runtime.pod_sandbox_stats(request).await.unwrap().stats.unwrap();
@@ -102,7 +102,7 @@ async fn updates_limits_in_the_kernel() {
     let pod = node.sandbox_config("changes");
     let sandbox = node.run_sandbox(&pod).await;
     let id = node.run(&sandbox, container("main", "exec sleep 1000"), &pod).await;
-    let asked = LinuxContainerResources {
+    let requested = LinuxContainerResources {
         cpu_shares: 1024,
         cpu_quota: 30_000,
         cpu_period: 100_000,
@@ -112,7 +112,7 @@ async fn updates_limits_in_the_kernel() {
     };
     let update = |container_id: &str| UpdateContainerResourcesRequest {
         container_id: container_id.into(),
-        linux: Some(asked.clone()),
+        linux: Some(requested.clone()),
         ..Default::default()
     };
     node.runtime.update_container_resources(update(&id)).await.unwrap();
@@ -131,7 +131,7 @@ async fn updates_limits_in_the_kernel() {
     let before = node.cgroup_file("", "memory", "memory.limit_in_bytes", "memory.max");
     let update = |id: &str| UpdatePodSandboxResourcesRequest {
         pod_sandbox_id: id.into(),
-        resources: Some(asked.clone()),
+        resources: Some(requested.clone()),
         ..Default::default()
     };
     node.runtime.update_pod_sandbox_resources(update(&sandbox)).await.unwrap();

@@ -82,8 +82,8 @@ async fn bridged(external: bool) {
     assert_ne!(first, second);
     let (_, routes) = node.exec(&one, "ip route").await;
     assert!(routes.contains("default via 10.200.1.1 dev eth0"), "{routes}");
-    let said = node.exec(&one, &format!("echo hello | nc -w 1 {second} 8080")).await;
-    assert_eq!(said.1, "hello\n", "from pod to pod");
+    let text = node.exec(&one, &format!("echo hello | nc -w 1 {second} 8080")).await;
+    assert_eq!(text.1, "hello\n", "from pod to pod");
     assert!(output("ip", &["-4", "addr", "show", "cnio0"]).contains("10.200.1.1/24"));
     assert_eq!(devices(), 2);
     let rules = if external { output("iptables-save", &["-t", "nat"]) } else { output("nft", &["list", "ruleset"]) };

@@ -1,86 +1,28 @@
 //! Debian's nginx in an image that the test builds: pushed to Debian's registry, pulled with a password, and requested
 //! over its pod's address and over a host port.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use cri::{
     AuthConfig, Code, ContainerConfig, ImageService, ImageSpec, ImageStatusRequest, NamespaceMode, NetworkConfig,
     PortMapping, PullImageRequest, RuntimeConfig, RuntimeService, Status, UpdateRuntimeConfigRequest,
 };
-use runtime::images::{Config, Images, Silent};
+use runtime::images::{Config, Images, NoProgress};
 
 use crate::debian::{Registry, user};
-use crate::harness::{Node, Tar, container, layer, options, secured, text, wait_for};
+use crate::debian_nginx as nginx;
+use crate::harness::{Node, container, layer, options, secured, text, wait_for};
 use crate::network::{address, networked};
-
-const CONFIGURATION: &str = "\
-daemon off;
-pid /tmp/nginx.pid;
-error_log stderr;
-events {}
-http {
-    access_log /dev/stdout;
-    server { listen 80; location / { return 200 'nginx in $hostname for $http_host\\n'; } }
-}
-";
-
-/// Debian's nginx and its libraries, as unpacked by `./test --prepare`.
-fn unpacked() -> PathBuf {
-    let tools = std::env::var_os("TIPHYS_TEST_TOOLS").map(PathBuf::from);
-    let tools = tools.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-tools"));
-    let directory = tools.join("nginx");
-    assert!(directory.join("usr/sbin/nginx").is_file(), "{} is not there: ./test --prepare", directory.display());
-    directory
-}
-
-/// Only the program and its libraries.
-fn nginx_layer() -> Vec<u8> {
-    let root = unpacked();
-    let mut tar = Tar::default();
-    for directory in ["etc/", "etc/nginx/", "var/", "var/log/", "var/log/nginx/", "var/lib/", "var/lib/nginx/"] {
-        tar.entry(directory, b'5', 0o755, "", &[]);
-    }
-    tar.entry("etc/nginx/nginx.conf", b'0', 0o644, "", CONFIGURATION.as_bytes());
-    tar.entry("etc/group", b'0', 0o644, "", b"root:x:0:\nnogroup:x:65534:\n");
-    tar.entry("etc/passwd", b'0', 0o644, "", b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n");
-    add(&mut tar, &root, Path::new("usr/sbin"));
-    for directory in ["lib", "lib64", "usr/lib"] {
-        add(&mut tar, &root, Path::new(directory));
-    }
-    tar.finish()
-}
-
-fn add(tar: &mut Tar, root: &Path, directory: &Path) {
-    let Ok(entries) = fs::read_dir(root.join(directory)) else { return };
-    for entry in entries.flatten() {
-        let (name, kind) = (entry.file_name().into_string().unwrap(), entry.file_type().unwrap());
-        let path = directory.join(&name);
-        let shown = path.to_str().unwrap();
-        if kind.is_dir() {
-            if !["gconv", "engines-3", "ossl-modules"].contains(&name.as_str()) {
-                add(tar, root, &path);
-            }
-        } else if kind.is_symlink() {
-            let target = fs::read_link(entry.path()).unwrap();
-            tar.entry(shown, b'2', 0o777, target.to_str().unwrap(), &[]);
-        } else if name == "nginx" || name.contains(".so") {
-            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
-            tar.entry(shown, b'0', mode, "", &fs::read(entry.path()).unwrap());
-        }
-    }
-}
 
 async fn publish(name: &str) {
     let directory = tempfile::tempdir().unwrap();
     let images = Images::open(directory.path(), Default::default()).unwrap();
     let config = Config { entrypoint: vec!["/usr/sbin/nginx".into()], ..Default::default() };
-    let layers = vec![layer(), nginx_layer()];
-    let id = images.build("maker.local/nginx:1", layers, config, &Silent).await.unwrap();
+    let layers = vec![layer(), nginx::layer()];
+    let id = images.build("maker.local/nginx:1", layers, config, &NoProgress).await.unwrap();
     images.push(&id, name, user()).await.unwrap();
 }
 
@@ -151,7 +93,7 @@ async fn nginx_responds_over_its_pod_and_a_host_port() {
 
 /// If nginx reports a fatal error, waiting is pointless.
 fn panic_if_ended(log: &str) -> bool {
-    let said = text(Path::new(log));
-    assert!(!said.contains("[emerg]"), "{said}");
+    let logged = text(Path::new(log));
+    assert!(!logged.contains("[emerg]"), "{logged}");
     false
 }

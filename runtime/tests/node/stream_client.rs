@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
-use streaming::remote_command::{Ending, Options, Remote, connect};
-use streaming::{Carrier, agreed, request_upgrade};
+use streaming::remote_command::{CommandResult, Options, RemoteCommand, connect};
+use streaming::{Transport, agreed, request_upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -17,30 +17,30 @@ pub const DEADLINE: Duration = Duration::from_secs(30);
 pub type Upgraded = TokioIo<hyper::upgrade::Upgraded>;
 
 /// Connects to a URL and upgrades the protocol. Returns the status and the reason if that is refused.
-pub async fn upgrade(url: &str, carrier: Carrier, protocols: &[&str]) -> Result<(String, Upgraded), String> {
-    let rest = url.strip_prefix("http://").ok_or(format!("{url:?} is no address"))?;
+pub async fn upgrade(url: &str, carrier: Transport, protocols: &[&str]) -> Result<(String, Upgraded), String> {
+    let rest = url.strip_prefix("http://").ok_or(format!("{url:?} is not an IP address"))?;
     let (host, path) = rest.split_once('/').ok_or(format!("{url:?} has no path"))?;
     let socket = TcpStream::connect(host).await.map_err(|error| format!("{host}: {error}"))?;
     let failed = |error: hyper::Error| error.to_string();
-    let method = if carrier == Carrier::Spdy { "POST" } else { "GET" };
+    let method = if carrier == Transport::Spdy { "POST" } else { "GET" };
     let request = Request::builder().method(method).uri(format!("/{path}")).header("host", host);
     let mut request = request.body(Empty::<Bytes>::new()).unwrap();
     request_upgrade(&mut request, carrier, protocols);
-    let asked = request.headers().clone();
+    let request_headers = request.headers().clone();
     let response = http_client::send_once(socket, request).await.map_err(failed)?;
     let status = response.status().as_u16();
-    let protocol = agreed(&asked, &response, carrier).map_err(|why| format!("{status}: {why}"))?;
+    let protocol = agreed(&request_headers, &response, carrier).map_err(|why| format!("{status}: {why}"))?;
     Ok((protocol, TokioIo::new(hyper::upgrade::on(response).await.map_err(failed)?)))
 }
 
-pub async fn command(url: &str, carrier: Carrier, protocol: &str, options: Options) -> Remote {
+pub async fn command(url: &str, carrier: Transport, protocol: &str, options: Options) -> RemoteCommand {
     let (agreed, io) = upgrade(url, carrier, &[protocol]).await.unwrap();
     connect(io, carrier, &agreed, options).await.unwrap()
 }
 
 /// Sends input and closes it, and returns output, error output and the result.
-pub async fn talk(remote: Remote, input: &[u8]) -> (String, String, Result<Ending, io::ErrorKind>) {
-    let Remote { stdin, stdout, stderr, resize, ending } = remote;
+pub async fn talk(remote: RemoteCommand, input: &[u8]) -> (String, String, Result<CommandResult, io::ErrorKind>) {
+    let RemoteCommand { stdin, stdout, stderr, resize, ending } = remote;
     let feed = async {
         if let Some(mut stdin) = stdin {
             let _ = stdin.write_all(input).await;

@@ -48,8 +48,8 @@ async fn errors_name_the_flag() {
         (&["--handler", &not_program], &["--handler", &file, "Permission denied"]),
     ];
     for (flags, expected) in table {
-        let said = refused(&node, flags);
-        assert!(expected.iter().all(|word| said.contains(word)), "{flags:?}: {said}");
+        let text = refused(&node, flags);
+        assert!(expected.iter().all(|word| text.contains(word)), "{flags:?}: {text}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "kept", "nothing of the user's is removed");
     node.runtime.version(VersionRequest::default()).await.unwrap();

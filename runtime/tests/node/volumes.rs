@@ -81,9 +81,9 @@ async fn propagates_mounts_as_requested() {
         assert_eq!(node.exec(id, "cat /data/later/file 2>/dev/null").await.1, expected);
     }
     for (id, expected) in ids.iter().zip([false, false, true]) {
-        let (code, said) =
+        let (code, printed) =
             node.exec(id, "mkdir -p /data/own && mount -t tmpfs own /data/own && touch /data/own/x").await;
-        assert_eq!(code, 0, "{said}");
+        assert_eq!(code, 0, "{printed}");
         assert_eq!(host.join("own/x").exists(), expected);
     }
     node.remove_all().await;

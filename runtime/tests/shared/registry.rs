@@ -3,9 +3,10 @@
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use runtime::images::Credentials;
+use stdx::wait::until_async;
 
 /// `user` with the password `secret`.
 const HTPASSWD: &str = "user:$2b$04$0OJFlSaCrgO93UaE/ijaLOCSPYifrxs2OwmwMmuHO7dboFZNoKVPW\n";
@@ -34,11 +35,8 @@ impl Registry {
             .spawn()
             .expect("docker-registry is installed");
         let registry = Registry { process, _directory: directory, address: format!("127.0.0.1:{port}") };
-        let give_up = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(&registry.address).is_err() {
-            assert!(Instant::now() < give_up, "the registry does not answer");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let answers = || TcpStream::connect(&registry.address).is_ok();
+        until_async("the registry answers", Duration::from_secs(20), answers).await;
         registry
     }
 

@@ -14,10 +14,10 @@ use crate::plugins::default_preemption::DefaultPreemption;
 use crate::plugins::node_resources_balanced_allocation::NodeResourcesBalancedAllocation;
 use crate::plugins::node_resources_fit::Strategy;
 
-type Read = fn(&mut Reader, &Tree, &Path<'_>, &mut Args);
+type FieldResult = fn(&mut Reader, &Tree, &Path<'_>, &mut Args);
 
 /// The plugins with arguments, and the fields of these.
-const READERS: &[(&str, &[&str], Read)] = &[
+const READERS: &[(&str, &[&str], FieldResult)] = &[
     ("DefaultPreemption", &["minCandidateNodesPercentage", "minCandidateNodesAbsolute"], preemption),
     ("InterPodAffinity", &["hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"], inter_pod_affinity),
     ("NodeAffinity", &["addedAffinity"], node_affinity),
@@ -56,7 +56,7 @@ fn read_args(
     reader: &mut Reader,
     tree: &Tree,
     path: &Path<'_>,
-    (name, fields, read): (&str, &[&str], Read),
+    (name, fields, read): (&str, &[&str], FieldResult),
     args: &mut Args,
 ) {
     let known: Vec<&str> = ["apiVersion", "kind"].iter().chain(fields).copied().collect();

@@ -174,7 +174,7 @@ fn profiles(reader: &mut Reader, tree: &Tree, percentage: Option<u8>, extenders:
         if profiles.iter().any(|other| other.scheduler_name == profile.scheduler_name) {
             reader.errors.duplicate(&at.field("schedulerName"), profile.scheduler_name.as_str());
         }
-        sorts.insert(plugins::sort_of(&profile), index);
+        sorts.insert(plugins::queue_sort_plugin(&profile), index);
         profiles.push(profile);
     }
     // All profiles share one queue.

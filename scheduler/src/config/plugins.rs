@@ -7,7 +7,7 @@ use api::field::Path;
 
 use super::args;
 use super::reader::Reader;
-use crate::framework::{Enabled, POINTS, Point, Profile};
+use crate::framework::{EnabledPlugin, POINTS, Point, Profile};
 use crate::plugins::args::{Args, Shared};
 use crate::plugins::list::{DEFAULT_SCHEDULER, PLUGINS, PluginEntry};
 
@@ -54,7 +54,7 @@ pub(super) fn read(reader: &mut Reader, tree: &Tree, path: &Path<'_>, shared: &S
 }
 
 /// The plugin that orders the queue.
-pub(crate) fn sort_of(profile: &Profile) -> Option<&'static str> {
+pub(crate) fn queue_sort_plugin(profile: &Profile) -> Option<&'static str> {
     profile.at(Point::QueueSort).next().map(|(_, plugin)| plugin.name())
 }
 
@@ -132,7 +132,7 @@ fn build(name: &str, args: &Args, everywhere: &[(usize, i64)], sets: &[(Point, S
         let listed: &PluginEntry = &PLUGINS[*place];
         let of_score = score.enabled.iter().find(|(other, _)| other == place).and_then(|(_, weight)| *weight);
         let of_all = everywhere.iter().find(|(other, _)| other == place).map(|(_, weight)| *weight);
-        Enabled { plugin: (listed.make)(args), weight: of_score.or(of_all).unwrap_or(listed.weight).max(1) }
+        EnabledPlugin { plugin: (listed.make)(args), weight: of_score.or(of_all).unwrap_or(listed.weight).max(1) }
     };
     let mut profile = Profile::new(name, places.iter().map(enabled).collect());
     let position = |place: &usize| places.iter().position(|other| other == place);

@@ -68,7 +68,7 @@ pub fn read_policy(text: &[u8]) -> Result<Configuration, Vec<String>> {
 }
 
 #[derive(Default)]
-struct Translated {
+struct TranslatedPolicy {
     filters: BTreeSet<&'static str>,
     /// With their weights.
     scores: Vec<(&'static str, i64)>,
@@ -94,7 +94,7 @@ fn translate(reader: &mut Reader, tree: &Tree) -> Tree {
         let path = root.field("alwaysCheckAllPredicates");
         reader.errors.forbidden(&path, "the first refusal ends the look at a node");
     }
-    let mut translated = Translated::default();
+    let mut translated = TranslatedPolicy::default();
     predicates(reader, tree, &mut translated);
     priorities(reader, tree, &mut translated);
     let weight = reader.within(tree, "hardPodAffinitySymmetricWeight", &root, (0, 100)).unwrap_or(1);
@@ -119,8 +119,8 @@ fn translate(reader: &mut Reader, tree: &Tree) -> Tree {
     made
 }
 
-/// What a policy does not mention keeps its default.
-fn plugins(tree: &Tree, translated: &Translated) -> Tree {
+/// Plugins that a policy does not mention keep their defaults.
+fn plugins(tree: &Tree, translated: &TranslatedPolicy) -> Tree {
     let all = || list![tree! { "name" => "*" }];
     let mut plugins = Tree::map_new();
     let extends = |name: &str, point: Point| {
@@ -145,7 +145,7 @@ fn plugins(tree: &Tree, translated: &Translated) -> Tree {
     plugins
 }
 
-fn predicates(reader: &mut Reader, tree: &Tree, translated: &mut Translated) {
+fn predicates(reader: &mut Reader, tree: &Tree, translated: &mut TranslatedPolicy) {
     let path = Path::root("predicates");
     for (index, one) in reader.list(tree, "predicates", &Path::nil()).iter().enumerate() {
         let at = path.index(index);
@@ -174,7 +174,7 @@ fn has_label(label: &str, present: bool) -> Tree {
     tree! { "key" => label, "operator" => if present { "Exists" } else { "DoesNotExist" } }
 }
 
-fn added_affinity(translated: &Translated) -> Option<Tree> {
+fn added_affinity(translated: &TranslatedPolicy) -> Option<Tree> {
     let mut affinity = Tree::map_new();
     if !translated.required.is_empty() {
         let term = tree! { "matchExpressions" => translated.required.clone() };
@@ -187,7 +187,7 @@ fn added_affinity(translated: &Translated) -> Option<Tree> {
     any.then(|| tree! { "name" => "NodeAffinity", "args" => tree! { "addedAffinity" => affinity } })
 }
 
-fn priorities(reader: &mut Reader, tree: &Tree, translated: &mut Translated) {
+fn priorities(reader: &mut Reader, tree: &Tree, translated: &mut TranslatedPolicy) {
     let path = Path::root("priorities");
     for (index, one) in reader.list(tree, "priorities", &Path::nil()).iter().enumerate() {
         let at = path.index(index);
@@ -225,14 +225,14 @@ fn priorities(reader: &mut Reader, tree: &Tree, translated: &mut Translated) {
 }
 
 /// The weights of priorities with the same plugin are added.
-fn score(translated: &mut Translated, plugin: &'static str, weight: i64) {
+fn score(translated: &mut TranslatedPolicy, plugin: &'static str, weight: i64) {
     match translated.scores.iter_mut().find(|(name, _)| *name == plugin) {
         Some((_, sum)) => *sum += weight,
         None => translated.scores.push((plugin, weight)),
     }
 }
 
-fn strategy(reader: &mut Reader, name: &str, argument: &Tree, path: &Path<'_>, translated: &mut Translated) {
+fn strategy(reader: &mut Reader, name: &str, argument: &Tree, path: &Path<'_>, translated: &mut TranslatedPolicy) {
     if !translated.fit.is_null() {
         reader.errors.forbidden(&path.field("name"), "only one priority can score by what is left of resources");
     }

@@ -21,8 +21,8 @@ fn read_well(rest: &str) -> Configuration {
 
 #[test]
 fn empty_configuration_is_the_default() {
-    let (said, standard) = (read_well(""), Configuration::default());
-    let (one, other) = (&said.profiles[0], &standard.profiles[0]);
+    let (parsed, standard) = (read_well(""), Configuration::default());
+    let (one, other) = (&parsed.profiles[0], &standard.profiles[0]);
     assert_eq!(one.scheduler_name, other.scheduler_name);
     for point in crate::framework::POINTS {
         assert_eq!(names(one, point), names(other, point), "{point:?}");
@@ -30,8 +30,8 @@ fn empty_configuration_is_the_default() {
     for (position, plugin) in other.at(Point::Score) {
         assert_eq!(weight(one, plugin.name()), other.weight(position), "{}", plugin.name());
     }
-    assert_eq!(said.leader_election, standard.leader_election);
-    assert_eq!((said.initial_backoff, said.max_backoff), (standard.initial_backoff, standard.max_backoff));
+    assert_eq!(parsed.leader_election, standard.leader_election);
+    assert_eq!((parsed.initial_backoff, parsed.max_backoff), (standard.initial_backoff, standard.max_backoff));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use api::Tree;
 use tokio::time::Instant;
 
 use super::Core;
-use crate::cycle::in_the_way;
+use crate::cycle::find_permanent_rejection;
 use crate::framework::{Event, Point, Profile, QueuedPod};
 use crate::snapshot::{Kind, NodeState, Snapshot};
 use podmodel::{Labels, Node, Pod, Spec};
@@ -14,11 +14,11 @@ use podmodel::{Labels, Node, Pod, Spec};
 impl Core {
     /// Adds or updates a pod.
     pub(crate) fn pod_changed(&mut self, pod: &Tree, now: Instant) {
-        let pod = self.specs.share(Pod::read(pod));
+        let pod = self.specs.intern(Pod::read(pod));
         if pod.is_over {
             self.pod_deleted(&pod.uid, now);
         } else if pod.node_name.is_empty() {
-            self.waits_changed(pod, now);
+            self.pending_pod_changed(pod, now);
         } else {
             self.placed_changed(pod, now);
         }
@@ -28,7 +28,7 @@ impl Core {
     pub(crate) fn pod_deleted(&mut self, uid: &str, now: Instant) {
         self.waiting.reject(uid, "it is gone");
         let kept = self.snapshot.nominated_node(uid).is_some();
-        self.snapshot.unnominate(uid);
+        self.snapshot.remove_nomination(uid);
         let waiting = self.queue.remove(uid).map(|waiting| waiting.pod);
         if let Some(pod) = &waiting {
             self.records.remove(&pod.key);
@@ -44,7 +44,7 @@ impl Core {
     fn placed_changed(&mut self, pod: Arc<Pod>, now: Instant) {
         self.queue.remove(&pod.uid);
         self.records.remove(&pod.key);
-        self.snapshot.unnominate(&pod.uid);
+        self.snapshot.remove_nomination(&pod.uid);
         let confirmed = self.snapshot.is_assumed(&pod.uid);
         let old = self.snapshot.placed(&pod.uid).filter(|_| !confirmed).cloned();
         self.snapshot.put_pod(pod.clone());
@@ -57,7 +57,7 @@ impl Core {
         }
     }
 
-    fn waits_changed(&mut self, pod: Arc<Pod>, now: Instant) {
+    fn pending_pod_changed(&mut self, pod: Arc<Pod>, now: Instant) {
         if self.snapshot.is_assumed(&pod.uid) {
             // The watch is behind the decision.
             return;
@@ -75,7 +75,7 @@ impl Core {
         self.queue.update(pod.clone());
         self.queue.gate(&pod.uid, gated_by);
         if old.spec != pod.spec || old.labels != pod.labels || old.gates != pod.gates {
-            self.notify_self(&old, &pod, now);
+            self.notify_pod_update(&old, &pod, now);
         }
     }
 
@@ -89,7 +89,7 @@ impl Core {
         if !now.is_empty() {
             self.snapshot.nominate(pod.clone(), now);
         } else if self.snapshot.nominated_node(&pod.uid) == Some(&shown) {
-            self.snapshot.unnominate(&pod.uid);
+            self.snapshot.remove_nomination(&pod.uid);
         }
     }
 
@@ -140,36 +140,38 @@ impl Core {
         let node = node_of(event).and_then(|name| snapshot.find(name));
         let mut hopes = RejectionCache::default();
         let helped = |waiting: &mut QueuedPod| {
-            let Some(profile) = deciders.get(&waiting.pod.scheduler_name).map(|decider| &decider.profile) else {
+            let Some(profile) = deciders.get(&waiting.pod.scheduler_name).map(|algorithm| &algorithm.profile) else {
                 return false;
             };
             match (may_help(profile, waiting, event), node) {
-                (Help::No, _) => false,
-                (Help::AtNode, Some(node)) => hopes.is_acceptable(profile, snapshot, waiting, node),
+                (QueueingHint::No, _) => false,
+                (QueueingHint::AtNode, Some(node)) => hopes.is_acceptable(profile, snapshot, waiting, node),
                 _ => true,
             }
         };
-        let places = self.queue.happened(now, helped);
+        let places = self.queue.requeue_by_event(now, helped);
         places.iter().for_each(|place| self.metrics.pod_queued(place.label(), &event.label()));
-        self.preempting.iter().for_each(|uid| self.queue.miss(uid));
+        self.preempting.iter().for_each(|uid| self.queue.record_missed_event(uid));
     }
 
-    fn notify_self(&mut self, old: &Pod, new: &Pod, now: Instant) {
+    fn notify_pod_update(&mut self, old: &Pod, new: &Pod, now: Instant) {
         let event = Event::SelfChanged { old, new };
-        let Some(profile) = self.deciders.get(&new.scheduler_name).map(|decider| decider.profile.clone()) else {
+        let Some(profile) = self.deciders.get(&new.scheduler_name).map(|algorithm| algorithm.profile.clone()) else {
             return;
         };
-        let helps =
-            self.queue.get(&new.uid).is_some_and(|(waiting, _)| may_help(&profile, waiting, &event) != Help::No);
+        let helps = self
+            .queue
+            .get(&new.uid)
+            .is_some_and(|(waiting, _)| may_help(&profile, waiting, &event) != QueueingHint::No);
         if helps {
-            self.queue.wake(&new.uid, now);
+            self.queue.requeue(&new.uid, now);
         }
     }
 }
 
 /// How an event may help a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Help {
+enum QueueingHint {
     No,
     /// Only plugins that check single nodes may accept: only this node needs a check.
     AtNode,
@@ -177,18 +179,18 @@ enum Help {
 }
 
 /// A pod without rejecting plugins is helped by any event.
-fn may_help(profile: &Profile, waiting: &QueuedPod, event: &Event) -> Help {
-    if waiting.refused_by.is_empty() {
-        return Help::Anywhere;
+fn may_help(profile: &Profile, waiting: &QueuedPod, event: &Event) -> QueueingHint {
+    if waiting.rejected_by.is_empty() {
+        return QueueingHint::Anywhere;
     }
-    let mut help = Help::No;
-    for name in &waiting.refused_by {
-        let Some(position) = profile.position_of(name) else { return Help::Anywhere };
+    let mut help = QueueingHint::No;
+    for name in &waiting.rejected_by {
+        let Some(position) = profile.position_of(name) else { return QueueingHint::Anywhere };
         let plugin = profile.plugin(position);
         match (plugin.may_help(&waiting.pod, event), plugin.is_local()) {
             (false, _) => {}
-            (true, true) => help = Help::AtNode,
-            (true, false) => return Help::Anywhere,
+            (true, true) => help = QueueingHint::AtNode,
+            (true, false) => return QueueingHint::Anywhere,
         }
     }
     help
@@ -218,8 +220,8 @@ impl RejectionCache {
     ) -> bool {
         let kept = self.kept(profile, snapshot, &waiting.pod, node);
         let Some(plugin) = kept else { return true };
-        if !waiting.refused_by.contains(&plugin) {
-            waiting.refused_by.push(plugin);
+        if !waiting.rejected_by.contains(&plugin) {
+            waiting.rejected_by.push(plugin);
         }
         false
     }
@@ -235,7 +237,7 @@ impl RejectionCache {
         if let Some((_, _, kept)) = self.0.iter().find(same) {
             return *kept;
         }
-        let kept = in_the_way(profile, snapshot, pod, node);
+        let kept = find_permanent_rejection(profile, snapshot, pod, node);
         self.0.push((pod.spec.clone(), pod.priority, kept));
         kept
     }

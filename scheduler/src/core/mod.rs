@@ -11,14 +11,14 @@ use api::Str;
 use client::Random;
 use tokio::time::Instant;
 
-use crate::cycle::{CycleResult, Decider, Decision, Preemption};
+use crate::cycle::{CycleResult, Decision, Preemption, SchedulingAlgorithm};
+use crate::explain::Records;
 use crate::extender::{Candidates, Extenders};
-use crate::framework::{Cycle, Failure, Permit, Point, Profile, QueuedPod, Refusal, Rejected, WaitingPods};
+use crate::framework::{Cycle, Failure, Permit, PermitRejection, Point, Profile, QueuedPod, Rejection, WaitingPods};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::snapshot::{NodeId, Objects, Snapshot};
 use crate::specs::Specs;
-use crate::why::Records;
 use podmodel::{Node, Pod};
 
 pub(crate) struct Core {
@@ -26,7 +26,7 @@ pub(crate) struct Core {
     pub queue: Queue,
     pub records: Records,
     /// By scheduler name.
-    deciders: BTreeMap<Str, Decider>,
+    deciders: BTreeMap<Str, SchedulingAlgorithm>,
     specs: Specs,
     random: Arc<Random>,
     pub extenders: Option<Arc<Extenders>>,
@@ -84,7 +84,7 @@ pub(crate) struct Unschedulable {
     pub victims: Vec<Arc<Pod>>,
     /// Pods of lower priority nominated to the same node, whose nomination is cleared.
     pub displaced: Vec<Arc<Pod>>,
-    pub refused_by: Vec<&'static str>,
+    pub rejected_by: Vec<&'static str>,
 }
 
 /// The change of a pod's nominated node.
@@ -107,8 +107,8 @@ impl Core {
         let sort = first.positions(Point::QueueSort).first()?;
         let queue = Queue::new(first.plugins()[*sort].plugin.clone());
         let count = profiles.len();
-        let decider = |profile: Arc<Profile>| (profile.scheduler_name.clone(), Decider::new(profile));
-        let deciders: BTreeMap<Str, Decider> = profiles.into_iter().map(decider).collect();
+        let algorithm = |profile: Arc<Profile>| (profile.scheduler_name.clone(), SchedulingAlgorithm::new(profile));
+        let deciders: BTreeMap<Str, SchedulingAlgorithm> = profiles.into_iter().map(algorithm).collect();
         (deciders.len() == count).then(|| Core {
             snapshot: Snapshot::new(objects),
             queue,
@@ -137,12 +137,12 @@ impl Core {
         let step = if is_waiting { self.decide(asking.waiting, now) } else { Step::Idle(Some(now)) };
         // Responses are kept until no further call is needed.
         if !matches!(step, Step::CallExtenders(_)) {
-            self.forget_responses(&pod);
+            self.drop_responses(&pod);
         }
         step
     }
 
-    pub(crate) fn forget_responses(&self, pod: &Pod) {
+    pub(crate) fn drop_responses(&self, pod: &Pod) {
         if let Some(extenders) = &self.extenders {
             extenders.forget(pod);
         }
@@ -151,12 +151,12 @@ impl Core {
     fn decide(&mut self, waiting: QueuedPod, now: Instant) -> Step {
         let pod = waiting.pod.clone();
         self.current = pod.uid.clone();
-        let Some(decider) = self.deciders.get_mut(&pod.scheduler_name) else {
+        let Some(algorithm) = self.deciders.get_mut(&pod.scheduler_name) else {
             self.queue.remove(&pod.uid);
             return self.step(now);
         };
-        let profile = decider.profile.clone();
-        let CycleResult { decision, slots, found, times } = decider.decide(&mut self.snapshot, &pod, &self.random);
+        let profile = algorithm.profile.clone();
+        let CycleResult { decision, slots, found, times } = algorithm.decide(&mut self.snapshot, &pod, &self.random);
         for (point, took) in times.points {
             self.metrics.point(point, &profile.scheduler_name, true, took);
         }
@@ -164,8 +164,8 @@ impl Core {
             let plugin = profile.plugin(timed.position).name();
             self.metrics.plugin(plugin, timed.point, timed.is_well, timed.took);
         }
-        let asks = self.extenders.as_ref().is_some_and(|extenders| extenders.must_be_called(&pod));
-        if asks && matches!(decision, Decision::Place { .. }) {
+        let must_call_extenders = self.extenders.as_ref().is_some_and(|extenders| extenders.must_be_called(&pod));
+        if must_call_extenders && matches!(decision, Decision::Place { .. }) {
             let name = |id: &NodeId| self.snapshot.node(*id).map(|state| state.node.name.clone());
             let about = ExtenderQuery::Nodes(found.iter().filter_map(name).collect());
             return Step::CallExtenders(ExtenderCall { waiting, profile, about });
@@ -180,8 +180,8 @@ impl Core {
         let refused = match decision {
             Decision::Place { node, .. } => match self.reserve(&profile, &pod, node, &slots, now) {
                 Ok(assumed) => return self.place(profile, waiting, assumed, node, now),
-                Err((position, refusal)) => {
-                    let failure = Failure::at_once(1, position, refusal);
+                Err((position, rejection)) => {
+                    let failure = Failure::for_all_nodes(1, position, rejection);
                     return self.wait(profile, pod, failure, None, false, now);
                 }
             },
@@ -199,9 +199,9 @@ impl Core {
         node: NodeId,
         slots: &[crate::framework::Slot],
         now: Instant,
-    ) -> Result<Arc<Pod>, (usize, Refusal)> {
+    ) -> Result<Arc<Pod>, (usize, Rejection)> {
         let Some(state) = self.snapshot.node(node) else {
-            return Err((0, Refusal::unschedulable("the node was deleted")));
+            return Err((0, Rejection::unschedulable("the node was deleted")));
         };
         let cycle = Cycle { snapshot: &self.snapshot, pod };
         let mut verdict = Ok(());
@@ -209,10 +209,10 @@ impl Core {
             verdict =
                 verdict.and_then(|()| plugin.reserve(cycle, &slots[position], state).map_err(|why| (position, why)));
         }
-        let asked = verdict.and_then(|()| permit(profile, &self.waiting, pod, state.name()));
-        let asked = asked.inspect_err(|_| profile.unreserve(pod, state.name()))?;
-        if !asked.is_empty() {
-            self.waiting.add(pod.clone(), state.node.name.clone(), asked, now);
+        let pending = verdict.and_then(|()| permit(profile, &self.waiting, pod, state.name()));
+        let pending = pending.inspect_err(|_| profile.unreserve(pod, state.name()))?;
+        if !pending.is_empty() {
+            self.waiting.add(pod.clone(), state.node.name.clone(), pending, now);
         }
         Ok(Arc::new(Pod { node_name: state.node.name.clone(), ..Pod::clone(pod) }))
     }
@@ -226,7 +226,7 @@ impl Core {
         now: Instant,
     ) -> Step {
         let node = self.snapshot.node(node).map(|state| state.node.clone()).unwrap_or_default();
-        self.snapshot.unnominate(&assumed.uid);
+        self.snapshot.remove_nomination(&assumed.uid);
         self.snapshot.assume(assumed.clone());
         self.records.remove(&assumed.key);
         Step::Bind(Placement { pod: assumed, node, profile, waiting, decided: now })
@@ -253,7 +253,7 @@ impl Core {
         is_cleared: bool,
         now: Instant,
     ) -> Unschedulable {
-        let refused_by = failure.plugins(&profile);
+        let rejected_by = failure.plugins(&profile);
         let message = failure.message();
         self.records.put(&pod, &profile, &self.snapshot, failure);
         let mut waits = Unschedulable {
@@ -263,14 +263,14 @@ impl Core {
             nominated: NominationChange::Unchanged,
             victims: Vec::new(),
             displaced: Vec::new(),
-            refused_by,
+            rejected_by,
         };
         match preemption {
             Some(preemption) => self.start_preemption(&mut waits, preemption),
-            None => self.park(&pod.uid, waits.refused_by.clone(), now),
+            None => self.mark_unschedulable(&pod.uid, waits.rejected_by.clone(), now),
         }
         if is_cleared {
-            self.snapshot.unnominate(&pod.uid);
+            self.snapshot.remove_nomination(&pod.uid);
             waits.nominated = NominationChange::Cleared;
         }
         waits
@@ -281,7 +281,7 @@ impl Core {
         let name = self.snapshot.node(preemption.node).map(|state| state.node.name.clone()).unwrap_or_default();
         let lower = |other: &&Arc<Pod>| other.priority < waits.pod.priority;
         waits.displaced = self.snapshot.nominated(&name).iter().filter(lower).cloned().collect();
-        waits.displaced.iter().for_each(|other| self.snapshot.unnominate(&other.uid));
+        waits.displaced.iter().for_each(|other| self.snapshot.remove_nomination(&other.uid));
         self.snapshot.nominate(waits.pod.clone(), &name);
         self.preempting.insert(waits.pod.uid.clone());
         waits.victims = preemption.victims;
@@ -289,13 +289,13 @@ impl Core {
     }
 
     /// The victims were deleted: the pod waits for them to terminate.
-    pub(crate) fn preemption_done(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
+    pub(crate) fn preemption_done(&mut self, uid: &str, rejected_by: Vec<&'static str>, now: Instant) {
         self.preempting.remove(uid);
-        self.park(uid, refused_by, now);
+        self.mark_unschedulable(uid, rejected_by, now);
     }
 
-    fn park(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
-        self.queue.park(uid, refused_by, now);
+    fn mark_unschedulable(&mut self, uid: &str, rejected_by: Vec<&'static str>, now: Instant) {
+        self.queue.mark_unschedulable(uid, rejected_by, now);
         self.count(uid, "ScheduleAttemptFailure");
     }
 
@@ -309,7 +309,7 @@ impl Core {
     /// The victims could not be deleted: the pod is retried.
     pub(crate) fn preemption_failed(&mut self, uid: &str, now: Instant) {
         self.preempting.remove(uid);
-        self.snapshot.unnominate(uid);
+        self.snapshot.remove_nomination(uid);
         self.queue.retry(uid, now);
     }
 
@@ -346,7 +346,7 @@ impl Core {
     pub(crate) fn not_permitted(
         &mut self,
         placement: &Placement,
-        rejected: &Rejected,
+        rejected: &PermitRejection,
         now: Instant,
     ) -> Option<Unschedulable> {
         let (pod, profile) = (&placement.waiting.pod, &placement.profile);
@@ -354,7 +354,7 @@ impl Core {
         // A deleted pod, or one rejected at shutdown, is not queued.
         let position = profile.position_of(rejected.plugin)?;
         self.queue.get(&pod.uid)?;
-        let failure = Failure::at_once(1, position, Refusal::unschedulable(rejected.why.clone()));
+        let failure = Failure::for_all_nodes(1, position, Rejection::unschedulable(rejected.why.clone()));
         Some(self.waits(profile.clone(), pod.clone(), failure, None, false, now))
     }
 
@@ -369,15 +369,18 @@ impl Core {
         crate::cycle::still_fits(&placement.profile, &mut self.snapshot, &waiting, node)
     }
 
-    pub(crate) fn decider(&mut self, scheduler_name: &str) -> Option<(&mut Decider, &mut Snapshot, &Random)> {
+    pub(crate) fn algorithm(
+        &mut self,
+        scheduler_name: &str,
+    ) -> Option<(&mut SchedulingAlgorithm, &mut Snapshot, &Random)> {
         Some((self.deciders.get_mut(scheduler_name)?, &mut self.snapshot, &self.random))
     }
 
     /// Number of cycles in which each plugin was evaluated: scheduler, plugin, point.
     pub(crate) fn evaluations(&self) -> Vec<(Str, &'static str, Point, u64)> {
-        let of = |(name, decider): (&Str, &Decider)| {
-            let plugin = |position: usize| decider.profile.plugin(position).name();
-            let all = decider.evaluations.all();
+        let of = |(name, algorithm): (&Str, &SchedulingAlgorithm)| {
+            let plugin = |position: usize| algorithm.profile.plugin(position).name();
+            let all = algorithm.evaluations.all();
             all.map(|(position, point, count)| (name.clone(), plugin(position), point, count)).collect::<Vec<_>>()
         };
         self.deciders.iter().flat_map(of).collect()
@@ -394,16 +397,16 @@ fn permit(
     waiting: &Arc<WaitingPods>,
     pod: &Pod,
     node: &str,
-) -> Result<Vec<(&'static str, Duration)>, (usize, Refusal)> {
-    let mut asked = Vec::new();
+) -> Result<Vec<(&'static str, Duration)>, (usize, Rejection)> {
+    let mut pending = Vec::new();
     for (position, plugin) in profile.at(Point::Permit) {
         match plugin.permit(waiting, pod, node) {
             Permit::Allow => {}
-            Permit::Wait(time) => asked.push((plugin.name(), time)),
-            Permit::Refuse(refusal) => return Err((position, refusal)),
+            Permit::Wait(time) => pending.push((plugin.name(), time)),
+            Permit::Refuse(rejection) => return Err((position, rejection)),
         }
     }
-    Ok(asked)
+    Ok(pending)
 }
 
 #[cfg(test)]

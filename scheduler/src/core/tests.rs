@@ -4,29 +4,29 @@ use super::*;
 use crate::plugins::list::default_profile;
 use crate::queue::QueueState;
 use crate::snapshot::NoObjects;
-use crate::testing::{Written, node, pod};
+use crate::testing::{ObjectBuilder, node, pod};
 
 fn core() -> Core {
     let profiles = ["default-scheduler", "other"].map(|name| Arc::new(default_profile(name))).to_vec();
     Core::new(profiles, Arc::new(NoObjects), Arc::new(Random::seeded(3)), Metrics::default()).expect("profiles")
 }
 
-struct World {
+struct TestCluster {
     core: Core,
     now: Instant,
 }
 
-impl World {
-    fn new() -> World {
-        World { core: core(), now: Instant::now() }
+impl TestCluster {
+    fn new() -> TestCluster {
+        TestCluster { core: core(), now: Instant::now() }
     }
 
-    fn node(&mut self, node: Written) {
+    fn node(&mut self, node: ObjectBuilder) {
         let name = node.0.str("metadata.name").to_string();
         self.core.node_changed(&name, Some(&node.0), self.now);
     }
 
-    fn pod(&mut self, pod: Written) {
+    fn pod(&mut self, pod: ObjectBuilder) {
         self.core.pod_changed(&pod.0, self.now);
     }
 
@@ -42,7 +42,7 @@ impl World {
 
 #[tokio::test]
 async fn assumed_pods_are_confirmed_once() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     let one = pod("one").cpu("1");
     world.pod(one.clone());
@@ -60,7 +60,7 @@ async fn assumed_pods_are_confirmed_once() {
 
 #[tokio::test]
 async fn failed_bindings_release_the_node() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     world.pod(pod("one").cpu("1"));
     let Step::Bind(placement) = world.core.step(world.now) else { panic!("it fits") };
@@ -73,8 +73,8 @@ async fn failed_bindings_release_the_node() {
 
 #[tokio::test]
 async fn rechecks_changed_nodes_before_binding() {
-    let mut world = World::new();
-    let check = |world: &mut World, change: fn(&mut World), want: bool| {
+    let mut world = TestCluster::new();
+    let check = |world: &mut TestCluster, change: fn(&mut TestCluster), want: bool| {
         world.node(node("a"));
         world.pod(pod("one").cpu("1"));
         let Step::Bind(placement) = world.core.step(world.now) else { panic!("it fits") };
@@ -92,7 +92,7 @@ async fn rechecks_changed_nodes_before_binding() {
 
 #[tokio::test]
 async fn anti_affinity_ignores_the_pod_itself() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let one_a_node = r#"[{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"app":"shy"}}}]"#;
     let shy = |name: &str| {
         let path = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution";
@@ -109,7 +109,7 @@ async fn anti_affinity_ignores_the_pod_itself() {
 
 #[tokio::test]
 async fn events_requeue_only_pods_they_may_help() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a").allocatable("1", "1Gi", "10").with("spec.unschedulable", true));
     world.pod(pod("one").cpu("1"));
     assert_eq!(world.step(), "one waits for Cleared");
@@ -122,7 +122,7 @@ async fn events_requeue_only_pods_they_may_help() {
 
 #[tokio::test]
 async fn newly_rejecting_plugins_are_added() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     let tainted = || node("a").json("spec.taints", r#"[{"key":"k","effect":"NoSchedule"}]"#);
     world.node(tainted().with("spec.unschedulable", true));
     world.pod(pod("one"));
@@ -135,7 +135,7 @@ async fn newly_rejecting_plugins_are_added() {
 
 #[tokio::test]
 async fn deleted_pods_requeue_only_pods_that_could_fit() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a").allocatable("2", "1Gi", "10"));
     world.node(node("b").allocatable("4", "1Gi", "10"));
     for (name, cpu, node, priority) in [("low", "1", "a", 0), ("high", "1", "a", 9), ("full", "4", "b", 9)] {
@@ -151,7 +151,7 @@ async fn deleted_pods_requeue_only_pods_that_could_fit() {
 
 #[tokio::test]
 async fn gated_pods_wait_for_their_gates() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a"));
     world.pod(pod("one").json("spec.schedulingGates", r#"[{"name":"g"}]"#));
     assert_eq!(world.step(), "idle");
@@ -161,7 +161,7 @@ async fn gated_pods_wait_for_their_gates() {
 
 #[tokio::test]
 async fn schedulers_take_their_own_pods() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a"));
     world.pod(pod("one").with("spec.schedulerName", "other"));
     world.pod(pod("two").with("spec.schedulerName", "nobody"));
@@ -170,7 +170,7 @@ async fn schedulers_take_their_own_pods() {
 
 #[tokio::test]
 async fn preemption_waits_for_victims() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     world.pod(pod("low").cpu("1").on("a"));
     world.pod(pod("high").cpu("1").priority(5));
@@ -180,19 +180,19 @@ async fn preemption_waits_for_victims() {
     world.pod(pod("mid").cpu("1").priority(3));
     assert_eq!(world.step(), "mid waits for Cleared", "the place is kept, and no other pod is preempted for it");
     world.core.pod_deleted("low", world.now);
-    world.core.preemption_done("high", waits.refused_by.clone(), world.now);
+    world.core.preemption_done("high", waits.rejected_by.clone(), world.now);
     assert_eq!(world.step(), "high on a", "what happened meanwhile is not missed");
     assert_eq!(world.step(), "mid waits for Cleared");
 }
 
 #[tokio::test]
 async fn nominations_follow_the_api_and_decisions() {
-    let mut world = World::new();
-    let kept = |world: &World| world.core.snapshot.nominated_node("one").map(str::to_string);
+    let mut world = TestCluster::new();
+    let kept = |world: &TestCluster| world.core.snapshot.nominated_node("one").map(str::to_string);
     let shown = |node: &str| pod("one").with("status.nominatedNodeName", node);
     world.pod(shown("a"));
     assert_eq!(kept(&world).as_deref(), Some("a"), "another process has kept it");
-    world.core.snapshot.unnominate("one");
+    world.core.snapshot.remove_nomination("one");
     world.pod(shown("a").label("other", "change"));
     assert_eq!(kept(&world), None, "it was given up since");
     world.core.snapshot.nominate(shown("").pod(), "b");
@@ -205,7 +205,7 @@ async fn nominations_follow_the_api_and_decisions() {
 
 #[tokio::test]
 async fn explanations_are_kept_until_scheduled() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     world.pod(pod("one").cpu("2"));
     world.step();

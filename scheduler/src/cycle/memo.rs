@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::framework::{Cycle, Filters, Point, PreemptionCache, Profile, Refusal};
+use crate::framework::{Cycle, Filters, Point, PreemptionCache, Profile, Rejection};
 use crate::snapshot::{NodeId, NodeState};
 use podmodel::Spec;
 
@@ -27,9 +27,9 @@ pub(super) struct Shape {
     others: Vec<(usize, usize)>,
     /// By node: the generation of the cached result; 0 for none.
     checked: Vec<u64>,
-    /// By node: 0 if it fits, otherwise an index of `refusals` plus one.
+    /// By node: 0 if it fits, otherwise an index of `rejections` plus one.
     verdicts: Vec<u32>,
-    pub refusals: Vec<CachedRefusal>,
+    pub rejections: Vec<CachedRejection>,
     /// For each local score plugin: its position, and by node the generation and score.
     pub scores: Vec<(usize, Vec<(u64, i64)>)>,
     /// Preemption results.
@@ -37,18 +37,18 @@ pub(super) struct Shape {
 }
 
 /// A cached rejection of a local plugin.
-pub(crate) struct CachedRefusal {
+pub(crate) struct CachedRejection {
     /// The plugin's index among all active filters.
     order: usize,
     pub position: usize,
-    pub refusal: Refusal,
+    pub rejection: Rejection,
 }
 
 /// Why a node is rejected.
-pub(super) enum Refused {
+pub(super) enum RejectionCause {
     /// An index of the shape's refusals.
     Before(usize),
-    Now(usize, Refusal),
+    Now(usize, Rejection),
 }
 
 impl Memo {
@@ -92,7 +92,7 @@ impl Shape {
             others: Vec::new(),
             checked: Vec::new(),
             verdicts: Vec::new(),
-            refusals: Vec::new(),
+            rejections: Vec::new(),
             scores: raters.iter().map(|position| (*position, Vec::new())).collect(),
             preemptions: RefCell::default(),
         }
@@ -125,14 +125,14 @@ impl Shape {
     }
 
     /// The first rejection in plugin order, cached or new.
-    pub(super) fn check(&mut self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), Refused> {
+    pub(super) fn check(&mut self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), RejectionCause> {
         let remembered = self.check_local(cycle, filters, node);
-        let until = remembered.map_or(usize::MAX, |at| self.refusals[at].order);
+        let until = remembered.map_or(usize::MAX, |at| self.rejections[at].order);
         for (_, position) in self.others.iter().take_while(|(order, _)| *order < until) {
             let verdict = filters.profile.plugin(*position).filter(cycle, &filters.slots[*position], node);
-            verdict.map_err(|refusal| Refused::Now(*position, refusal))?;
+            verdict.map_err(|rejection| RejectionCause::Now(*position, rejection))?;
         }
-        remembered.map_or(Ok(()), |at| Err(Refused::Before(at)))
+        remembered.map_or(Ok(()), |at| Err(RejectionCause::Before(at)))
     }
 
     /// The index of the local plugins' rejection of the node.
@@ -142,19 +142,19 @@ impl Shape {
             self.checked[at] = generation;
             let asked = self.local.iter().find_map(|position| {
                 let verdict = filters.profile.plugin(*position).filter(cycle, &filters.slots[*position], node);
-                verdict.err().map(|refusal| (*position, refusal))
+                verdict.err().map(|rejection| (*position, rejection))
             });
-            self.verdicts[at] = asked.map_or(0, |(position, refusal)| self.remember(filters, position, refusal));
+            self.verdicts[at] = asked.map_or(0, |(position, rejection)| self.remember(filters, position, rejection));
         }
         (self.verdicts[at] as usize).checked_sub(1)
     }
 
-    fn remember(&mut self, filters: &Filters, position: usize, refusal: Refusal) -> u32 {
-        let same = |known: &CachedRefusal| known.position == position && known.refusal == refusal;
-        let at = self.refusals.iter().position(same).unwrap_or_else(|| {
+    fn remember(&mut self, filters: &Filters, position: usize, rejection: Rejection) -> u32 {
+        let same = |known: &CachedRejection| known.position == position && known.rejection == rejection;
+        let at = self.rejections.iter().position(same).unwrap_or_else(|| {
             let order = filters.active.iter().position(|active| *active == position).unwrap_or(0);
-            self.refusals.push(CachedRefusal { order, position, refusal });
-            self.refusals.len() - 1
+            self.rejections.push(CachedRejection { order, position, rejection });
+            self.rejections.len() - 1
         });
         u32::try_from(at + 1).unwrap_or(u32::MAX)
     }

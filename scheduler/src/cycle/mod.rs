@@ -14,13 +14,13 @@ use client::Random;
 use tokio::time::Instant;
 
 use crate::framework::{
-    Cycle, Failure, Filters, Plugin, Point, PostFilter, PostFilterInput, PreFilter, PreemptionCache, Profile, Refusal,
-    Slot, fits,
+    Cycle, Failure, Filters, Plugin, Point, PostFilter, PostFilterInput, PreFilter, PreemptionCache, Profile,
+    Rejection, Slot, fits,
 };
 use crate::snapshot::{NodeId, NodeState, Snapshot};
 use podmodel::Pod;
 
-use memo::{Memo, Refused, Shape};
+use memo::{Memo, RejectionCause, Shape};
 pub use times::{Evaluations, Times};
 
 /// Up to this number all nodes are evaluated.
@@ -63,7 +63,7 @@ pub struct CycleResult {
 }
 
 /// Schedules the pods of one profile.
-pub struct Decider {
+pub struct SchedulingAlgorithm {
     pub profile: Arc<Profile>,
     memo: Memo,
     /// The start of the next node search, so that all nodes get their turn.
@@ -72,11 +72,11 @@ pub struct Decider {
     pub evaluations: Evaluations,
 }
 
-impl Decider {
+impl SchedulingAlgorithm {
     /// A decider for the pods of a profile.
-    pub fn new(profile: Arc<Profile>) -> Decider {
+    pub fn new(profile: Arc<Profile>) -> SchedulingAlgorithm {
         let memo = Memo::new(&profile);
-        Decider { profile, memo, start: 0, decisions: 0, evaluations: Evaluations::default() }
+        SchedulingAlgorithm { profile, memo, start: 0, decisions: 0, evaluations: Evaluations::default() }
     }
 
     /// Decides where a pod is placed.
@@ -98,8 +98,8 @@ impl Decider {
         times.point(Point::PreFilter, began);
         match asked {
             Ok((filters, narrowed)) => self.evaluate(cycle, filters, narrowed, random, times),
-            Err((position, refusal)) => {
-                let failure = Failure::at_once(snapshot.node_count(), position, refusal);
+            Err((position, rejection)) => {
+                let failure = Failure::for_all_nodes(snapshot.node_count(), position, rejection);
                 run_post_filter(&profile, cycle, failure, None, random, times)
             }
         }
@@ -110,7 +110,7 @@ impl Decider {
         self.memo = Memo::new(&self.profile);
     }
 
-    /// Like [`Decider::decide`], but without side effects on the node order.
+    /// Like [`SchedulingAlgorithm::decide`], but without side effects on the node order.
     pub fn what_if(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> CycleResult {
         let start = self.start;
         let decided = self.decide(snapshot, pod, random);
@@ -122,7 +122,7 @@ impl Decider {
         &mut self,
         cycle: Cycle,
         filters: Filters,
-        narrowed: Narrowed,
+        narrowed: PreFilterRestriction,
         random: &Random,
         mut times: Times,
     ) -> CycleResult {
@@ -130,9 +130,9 @@ impl Decider {
         let shape = self.memo.shape(&profile, cycle, &filters);
         let enough = feasible_nodes_to_find(cycle.snapshot.node_count(), profile.percentage_of_nodes_to_score);
         let failure = Failure::new(cycle.snapshot.node_count());
-        let fast = filters.active.iter().copied().filter(|position| profile.plugin(*position).has_fast_refusals());
+        let fast = filters.active.iter().copied().filter(|position| profile.plugin(*position).has_fast_rejections());
         let fast = fast.collect();
-        let mut search = Search { cycle, filters: &filters, shape, failure, told: Vec::new(), fast };
+        let mut search = Search { cycle, filters: &filters, shape, failure, recorded: Vec::new(), fast };
         let (found, evaluated) = search.find(&narrowed, &mut self.start, enough);
         times.point(Point::Filter, began);
         sample(cycle, &filters, self.start, &mut times, &mut self.evaluations);
@@ -145,8 +145,8 @@ impl Decider {
         let node = match found.as_slice() {
             [one] => *one,
             _ => {
-                let mut told = (&mut times, &mut self.evaluations);
-                score::best(&profile, cycle, &filters.slots, &found, search.shape, random, &mut told)
+                let mut instruments = (&mut times, &mut self.evaluations);
+                score::best(&profile, cycle, &filters.slots, &found, search.shape, random, &mut instruments)
             }
         };
         times.point(Point::Score, began);
@@ -182,7 +182,7 @@ pub(crate) fn feasible_nodes_to_find(nodes: usize, percentage: Option<u8>) -> us
 
 /// The restriction of PreFilter, and the plugins that set it.
 #[derive(Default)]
-struct Narrowed {
+struct PreFilterRestriction {
     only: Option<BTreeSet<Str>>,
     by: Vec<&'static str>,
 }
@@ -193,10 +193,10 @@ fn pre_filter<'a>(
     cycle: Cycle,
     times: &mut Times,
     evaluations: &mut Evaluations,
-) -> Result<(Filters<'a>, Narrowed), (usize, Refusal)> {
+) -> Result<(Filters<'a>, PreFilterRestriction), (usize, Rejection)> {
     let mut slots: Vec<Slot> = profile.plugins().iter().map(|_| Slot::default()).collect();
     let mut skipped = BTreeSet::new();
-    let mut narrowed = Narrowed::default();
+    let mut narrowed = PreFilterRestriction::default();
     for (position, plugin) in profile.at(Point::PreFilter) {
         let is_well = |asked: &PreFilter| !matches!(asked, PreFilter::Refuse(_));
         let asked = times.plugin(position, Point::PreFilter, is_well, || plugin.pre_filter(cycle));
@@ -206,14 +206,14 @@ fn pre_filter<'a>(
         match asked {
             PreFilter::Skip => drop(skipped.insert(position)),
             PreFilter::Check(slot) => slots[position] = slot,
-            PreFilter::Refuse(refusal) => return Err((position, refusal)),
+            PreFilter::Refuse(rejection) => return Err((position, rejection)),
             PreFilter::Only(names, slot) => {
                 slots[position] = slot;
                 narrowed.by.push(plugin.name());
                 let both = narrowed.only.map(|known| known.intersection(&names).cloned().collect());
                 let names: BTreeSet<Str> = both.unwrap_or(names);
                 if names.is_empty() {
-                    return Err((position, nowhere(narrowed.by)));
+                    return Err((position, no_node_left(narrowed.by)));
                 }
                 narrowed.only = Some(names);
             }
@@ -224,9 +224,9 @@ fn pre_filter<'a>(
     Ok((Filters { profile, active, slots }, narrowed))
 }
 
-fn nowhere(mut plugins: Vec<&str>) -> Refusal {
+fn no_node_left(mut plugins: Vec<&str>) -> Rejection {
     plugins.sort_unstable();
-    Refusal::unresolvable(match plugins.as_slice() {
+    Rejection::unresolvable(match plugins.as_slice() {
         [one] => format!("node(s) didn't satisfy plugin {one}"),
         _ => format!("node(s) didn't satisfy plugin(s) [{}] simultaneously", plugins.join(" ")),
     })
@@ -239,14 +239,14 @@ struct Search<'a> {
     shape: &'a mut Shape,
     failure: Failure,
     /// By cached refusal: its index in the failure, once it has one.
-    told: Vec<Option<u32>>,
+    recorded: Vec<Option<u32>>,
     /// Positions of active filters with fast rejections.
     fast: Vec<usize>,
 }
 
 impl<'a> Search<'a> {
     /// The feasible nodes, and the number of evaluated nodes.
-    fn find(&mut self, narrowed: &Narrowed, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
+    fn find(&mut self, narrowed: &PreFilterRestriction, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
         let kept = self.kept_node().filter(|node| narrowed.only.as_ref().is_none_or(|only| only.contains(node.name())));
         if let Some(node) = kept {
             // If the nominated node fits, no other is evaluated.
@@ -257,24 +257,24 @@ impl<'a> Search<'a> {
         match &narrowed.only {
             Some(names) => self.among(names),
             None => match self.round(start, enough) {
-                (found, _) if found.is_empty() && !self.fast.is_empty() => self.round_again(start, enough),
+                (found, _) if found.is_empty() && !self.fast.is_empty() => self.collect_rejections(start, enough),
                 looked => looked,
             },
         }
     }
 
     /// Nothing was found: collects the reasons of each node, in the same order.
-    fn round_again(&mut self, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
+    fn collect_rejections(&mut self, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
         self.fast.clear();
-        self.told.clear();
+        self.recorded.clear();
         self.failure = Failure::new(self.failure.node_count);
         self.round(start, enough)
     }
 
-    fn is_refused_fast(&self, node: NodeId) -> bool {
+    fn is_rejected_fast(&self, node: NodeId) -> bool {
         let refuses = |position: &usize| {
             let plugin = self.filters.profile.plugin(*position);
-            plugin.refuses(self.cycle, &self.filters.slots[*position], node)
+            plugin.rejects(self.cycle, &self.filters.slots[*position], node)
         };
         self.fast.iter().any(refuses)
     }
@@ -297,7 +297,7 @@ impl<'a> Search<'a> {
         let first = start.checked_rem(order.len()).unwrap_or(0);
         for id in order[first..].iter().chain(&order[..first]) {
             evaluated += 1;
-            if self.is_refused_fast(*id) {
+            if self.is_rejected_fast(*id) {
                 continue;
             }
             if self.is_known_to_fit(*id) || self.cycle.snapshot.node(*id).is_some_and(|node| self.fits(node)) {
@@ -319,12 +319,12 @@ impl<'a> Search<'a> {
     fn fits(&mut self, node: &NodeState) -> bool {
         let verdict = match self.cycle.snapshot.is_kept(node.id) {
             false => self.shape.check(self.cycle, self.filters, node),
-            true => fits(self.cycle, self.filters, node).map_err(|(position, why)| Refused::Now(position, why)),
+            true => fits(self.cycle, self.filters, node).map_err(|(position, why)| RejectionCause::Now(position, why)),
         };
         let Err(refused) = verdict else { return true };
         let place = match refused {
-            Refused::Now(position, refusal) => self.failure.place(position, refusal),
-            Refused::Before(at) => self.index_of(at),
+            RejectionCause::Now(position, rejection) => self.failure.place(position, rejection),
+            RejectionCause::Before(at) => self.index_of(at),
         };
         self.failure.nodes.push((node.id, place));
         false
@@ -332,11 +332,11 @@ impl<'a> Search<'a> {
 
     /// Each cached rejection is added once, however many nodes have it.
     fn index_of(&mut self, at: usize) -> u32 {
-        if self.told.len() <= at {
-            self.told.resize(at + 1, None);
+        if self.recorded.len() <= at {
+            self.recorded.resize(at + 1, None);
         }
-        let (failure, known) = (&mut self.failure, &self.shape.refusals[at]);
-        *self.told[at].get_or_insert_with(|| failure.place(known.position, known.refusal.clone()))
+        let (failure, known) = (&mut self.failure, &self.shape.rejections[at]);
+        *self.recorded[at].get_or_insert_with(|| failure.place(known.position, known.rejection.clone()))
     }
 }
 
@@ -357,7 +357,7 @@ pub(crate) fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<P
 }
 
 /// The first local plugin that would reject the pod even if all its potential victims were removed.
-pub(crate) fn in_the_way(
+pub(crate) fn find_permanent_rejection(
     profile: &Profile,
     snapshot: &Snapshot,
     pod: &Arc<Pod>,

@@ -7,7 +7,7 @@ use super::times::{Evaluations, Times};
 use crate::framework::{Cycle, Plugin, Point, PreScore, Profile, Slot};
 use crate::snapshot::NodeId;
 
-/// Where timings and counts are recorded.
+/// The destinations of timings and counts.
 type Instruments<'a> = (&'a mut Times, &'a mut Evaluations);
 
 pub(super) fn best(
@@ -17,9 +17,9 @@ pub(super) fn best(
     nodes: &[NodeId],
     shape: &mut Shape,
     random: &Random,
-    told: &mut Instruments<'_>,
+    instruments: &mut Instruments<'_>,
 ) -> NodeId {
-    let totals = totals(profile, cycle, slots, nodes, shape, told);
+    let totals = totals(profile, cycle, slots, nodes, shape, instruments);
     let highest = totals.iter().copied().max().unwrap_or(0);
     let equals = totals.iter().filter(|total| **total == highest).count();
     let chosen = random.below(equals as u64) as usize;

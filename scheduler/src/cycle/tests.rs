@@ -3,20 +3,20 @@ use api::tree;
 use super::*;
 use crate::plugins::list::default_profile;
 use crate::snapshot::Kind;
-use crate::testing::{Fixed, World, Written, node, pod};
+use crate::testing::{FixedObjects, ObjectBuilder, TestCluster, node, pod};
 
-fn decider() -> Decider {
-    Decider::new(Arc::new(default_profile("default-scheduler")))
+fn algorithm() -> SchedulingAlgorithm {
+    SchedulingAlgorithm::new(Arc::new(default_profile("default-scheduler")))
 }
 
-fn name_of(world: &World, id: NodeId) -> String {
+fn name_of(world: &TestCluster, id: NodeId) -> String {
     world.snapshot.node(id).expect("a node").name().to_string()
 }
 
 /// The node, or the message and the victims.
-fn told(world: &mut World, decider: &mut Decider, pod: Written) -> String {
+fn told(world: &mut TestCluster, algorithm: &mut SchedulingAlgorithm, pod: ObjectBuilder) -> String {
     let random = Random::seeded(1);
-    match decider.decide(&mut world.snapshot, &pod.pod(), &random).decision {
+    match algorithm.decide(&mut world.snapshot, &pod.pod(), &random).decision {
         Decision::Place { node, .. } => name_of(world, node),
         Decision::Wait { failure, preemption: None, .. } => failure.message(),
         Decision::Wait { preemption: Some(Preemption { node, victims }), .. } => {
@@ -26,17 +26,17 @@ fn told(world: &mut World, decider: &mut Decider, pod: Written) -> String {
     }
 }
 
-fn check(world: &mut World, pod: Written, want: &str) {
-    assert_eq!(told(world, &mut decider(), pod.clone()), want, "{:?}", pod.0);
+fn check(world: &mut TestCluster, pod: ObjectBuilder, want: &str) {
+    assert_eq!(told(world, &mut algorithm(), pod.clone()), want, "{:?}", pod.0);
 }
 
-fn placed(name: &str, cpu: &str, node: &str, priority: i64) -> Written {
+fn placed(name: &str, cpu: &str, node: &str, priority: i64) -> ObjectBuilder {
     pod(name).cpu(cpu).on(node).priority(priority)
 }
 
 #[test]
 fn prefers_the_least_allocated_node() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a"));
     world.node(node("b"));
     world.placed(placed("x", "1", "a", 0));
@@ -50,7 +50,7 @@ fn prefers_the_least_allocated_node() {
 
 #[test]
 fn host_ports_are_exclusive() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a"));
     world.placed(pod("x").host_port(80).on("a"));
     check(&mut world, pod("p").host_port(81), "a");
@@ -61,34 +61,34 @@ fn host_ports_are_exclusive() {
 
 #[test]
 fn cache_follows_changes() {
-    let mut world = World::new();
-    let mut decider = decider();
+    let mut world = TestCluster::new();
+    let mut algorithm = algorithm();
     world.node(node("a").allocatable("1", "1Gi", "10"));
-    let asked = pod("p").cpu("1");
-    assert_eq!(told(&mut world, &mut decider, asked.clone()), "a");
+    let pending = pod("p").cpu("1");
+    assert_eq!(told(&mut world, &mut algorithm, pending.clone()), "a");
     world.placed(placed("x", "500m", "a", 0));
-    assert!(told(&mut world, &mut decider, asked.clone()).contains("1 Insufficient cpu"));
+    assert!(told(&mut world, &mut algorithm, pending.clone()).contains("1 Insufficient cpu"));
     world.node(node("a").allocatable("2", "1Gi", "10"));
-    assert_eq!(told(&mut world, &mut decider, asked.clone()), "a");
+    assert_eq!(told(&mut world, &mut algorithm, pending.clone()), "a");
     world.snapshot.remove_node("a");
-    assert_eq!(told(&mut world, &mut decider, asked.clone()), "no nodes available to schedule pods");
+    assert_eq!(told(&mut world, &mut algorithm, pending.clone()), "no nodes available to schedule pods");
     world.node(node("b").with("spec.unschedulable", true));
-    assert!(told(&mut world, &mut decider, asked).contains("were unschedulable"), "the slot is another node's now");
+    assert!(told(&mut world, &mut algorithm, pending).contains("were unschedulable"), "the slot is another node's now");
 }
 
 #[test]
 fn nominated_nodes_are_reserved() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     world.snapshot.nominate(pod("first").cpu("1").priority(5).pod(), "a");
-    assert!(told(&mut world, &mut decider(), pod("p").cpu("1")).contains("Insufficient cpu"));
+    assert!(told(&mut world, &mut algorithm(), pod("p").cpu("1")).contains("Insufficient cpu"));
     check(&mut world, pod("p").cpu("1").priority(6), "a");
     check(&mut world, pod("first").cpu("1").priority(5), "a");
 }
 
 #[test]
 fn preempts_as_little_as_possible() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     for name in ["a", "b", "c"] {
         world.node(node(name).allocatable("2", "8Gi", "10"));
     }
@@ -114,7 +114,7 @@ fn preempts_as_little_as_possible() {
 
 #[test]
 fn preemption_respects_disruption_budgets() {
-    let mut objects = Fixed::default();
+    let mut objects = FixedObjects::default();
     objects.put(
         Kind::PodDisruptionBudget,
         tree! {
@@ -123,7 +123,7 @@ fn preemption_respects_disruption_budgets() {
             "status" => tree! { "disruptionsAllowed" => 0 },
         },
     );
-    let mut world = World::with(objects);
+    let mut world = TestCluster::with(objects);
     world.node(node("a").allocatable("1", "8Gi", "10"));
     world.node(node("b").allocatable("1", "8Gi", "10"));
     world.placed(placed("low", "1", "a", 0).label("app", "guarded"));
@@ -135,15 +135,15 @@ fn preemption_respects_disruption_budgets() {
 
 #[test]
 fn waits_for_terminating_victims() {
-    let mut world = World::new();
+    let mut world = TestCluster::new();
     world.node(node("a").allocatable("1", "8Gi", "10"));
     let reason = r#"[{"type":"DisruptionTarget","status":"True","reason":"PreemptionByScheduler"}]"#;
     let ending = placed("x", "1", "a", 0).with("metadata.deletionTimestamp", "2026-01-01T00:00:00Z");
     world.placed(ending.json("status.conditions", reason));
-    let asked = pod("p").cpu("1").priority(5).with("status.nominatedNodeName", "a");
+    let pending = pod("p").cpu("1").priority(5).with("status.nominatedNodeName", "a");
     check(
         &mut world,
-        asked,
+        pending,
         "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to a terminating pod on the nominated node.",
     );
 }
@@ -168,13 +168,13 @@ fn number_of_scored_nodes_matches_upstream() {
 #[test]
 fn search_rotates_and_is_deterministic() {
     let run = || {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         (0..300).for_each(|number| world.node(node(&format!("n{number}"))));
-        let (mut decider, random) = (decider(), Random::seeded(7));
+        let (mut algorithm, random) = (algorithm(), Random::seeded(7));
         let mut used = Vec::new();
         for number in 0..300 {
-            let asked = pod(&format!("p{number}")).cpu("1").pod();
-            let Decision::Place { node, .. } = decider.decide(&mut world.snapshot, &asked, &random).decision else {
+            let pending = pod(&format!("p{number}")).cpu("1").pod();
+            let Decision::Place { node, .. } = algorithm.decide(&mut world.snapshot, &pending, &random).decision else {
                 panic!("it fits");
             };
             let name = name_of(&world, node);
@@ -190,14 +190,14 @@ fn search_rotates_and_is_deterministic() {
 }
 
 /// A pod of one of a few templates.
-fn of_template(number: u64, name: &str) -> Written {
+fn of_template(number: u64, name: &str) -> ObjectBuilder {
     let cpu = ["500m", "1", "2"][number as usize % 3];
-    let asked = pod(name).cpu(cpu).priority(number as i64 % 4 * 10);
-    let asked = if number.is_multiple_of(5) { asked.host_port(80) } else { asked };
-    if number.is_multiple_of(7) { asked.json("spec.nodeSelector", r#"{"disk":"ssd"}"#) } else { asked }
+    let pending = pod(name).cpu(cpu).priority(number as i64 % 4 * 10);
+    let pending = if number.is_multiple_of(5) { pending.host_port(80) } else { pending };
+    if number.is_multiple_of(7) { pending.json("spec.nodeSelector", r#"{"disk":"ssd"}"#) } else { pending }
 }
 
-fn change(world: &mut World, random: &Random, placed: &mut Vec<String>) {
+fn change(world: &mut TestCluster, random: &Random, placed: &mut Vec<String>) {
     let name = format!("n{}", random.below(8));
     match random.below(6) {
         0 => world.snapshot.remove_node(&name),
@@ -216,15 +216,15 @@ fn change(world: &mut World, random: &Random, placed: &mut Vec<String>) {
 fn cache_does_not_change_decisions() {
     let (mut places, mut preemptions) = (0, 0);
     for seed in 0..20 {
-        let (random, mut world, mut specs) = (Random::seeded(seed), World::new(), crate::specs::Specs::default());
-        let (mut remembers, mut forgets, mut placed) = (decider(), decider(), Vec::new());
+        let (random, mut world, mut specs) = (Random::seeded(seed), TestCluster::new(), crate::specs::Specs::default());
+        let (mut remembers, mut forgets, mut placed) = (algorithm(), algorithm(), Vec::new());
         for step in 0..150 {
             change(&mut world, &random, &mut placed);
-            let asked = of_template(random.below(30), &format!("p{step}"));
-            let asked = specs.share(Pod::read(&asked.0));
-            let one = remembers.decide(&mut world.snapshot, &asked, &Random::seeded(step)).decision;
+            let pending = of_template(random.below(30), &format!("p{step}"));
+            let pending = specs.intern(Pod::read(&pending.0));
+            let one = remembers.decide(&mut world.snapshot, &pending, &Random::seeded(step)).decision;
             forgets.forget();
-            let other = forgets.decide(&mut world.snapshot, &asked, &Random::seeded(step)).decision;
+            let other = forgets.decide(&mut world.snapshot, &pending, &Random::seeded(step)).decision;
             assert_eq!(one, other, "seed {seed} step {step}");
             let node = match one {
                 Decision::Place { node, .. } => node,
@@ -237,9 +237,9 @@ fn cache_does_not_change_decisions() {
                 Decision::Wait { .. } => continue,
             };
             places += 1;
-            placed.push(asked.uid.to_string());
+            placed.push(pending.uid.to_string());
             let node_name = world.snapshot.node(node).expect("a node").node.name.clone();
-            world.snapshot.assume(Arc::new(Pod { node_name, ..Pod::clone(&asked) }));
+            world.snapshot.assume(Arc::new(Pod { node_name, ..Pod::clone(&pending) }));
         }
     }
     assert!(places > 500 && preemptions > 50, "{places} {preemptions}");

@@ -52,8 +52,9 @@ impl Candidates {
             candidates.set(node.as_str(), tree! { "Pods" => pods, "NumPDBViolations" => room.violations });
         }
         let (victims, meta) = if by_name { (Tree::Null, candidates) } else { (candidates, Tree::Null) };
-        let asked = tree! { "Pod" => pod.clone(), "NodeNameToVictims" => victims, "NodeNameToMetaVictims" => meta };
-        api::json::encode(&asked, None)
+        let request_body =
+            tree! { "Pod" => pod.clone(), "NodeNameToVictims" => victims, "NodeNameToMetaVictims" => meta };
+        api::json::encode(&request_body, None)
     }
 
     /// Applies a preemption response. For an ignorable extender, a node without valid victims is dropped instead of
@@ -67,10 +68,10 @@ impl Candidates {
         let answer = wire::read(body)?;
         let mut left = BTreeMap::new();
         let candidates = wire::field(&answer, "NodeNameToMetaVictims").as_map();
-        for (node, said) in candidates.into_iter().flat_map(|candidates| candidates.iter()) {
+        for (node, response) in candidates.into_iter().flat_map(|candidates| candidates.iter()) {
             let known = self.0.get(node);
             let known = known.ok_or_else(|| ResponseError::UnknownNode(node.to_string()))?;
-            let room = known.left(node, said, pod)?;
+            let room = known.left(node, response, pod)?;
             match (room.victims.is_empty(), is_ignorable) {
                 (false, _) => drop(left.insert(Str::new(node), room)),
                 (true, true) => {}
@@ -93,9 +94,9 @@ impl Candidates {
 
 impl NodeVictims {
     /// The victims of a response, which must exist and have a lower priority.
-    fn left(&self, node: &str, said: &Tree, pod: &Pod) -> Result<NodeVictims, ResponseError> {
+    fn left(&self, node: &str, response: &Tree, pod: &Pod) -> Result<NodeVictims, ResponseError> {
         let mut victims = Vec::new();
-        for one in wire::field(said, "Pods").as_list().unwrap_or_default() {
+        for one in wire::field(response, "Pods").as_list().unwrap_or_default() {
             let uid = wire::field(one, "UID").as_str().unwrap_or("");
             let victim = self.pods.iter().find(|pod| pod.uid == uid);
             let (uid, node) = (uid.to_string(), node.to_string());
@@ -105,7 +106,7 @@ impl NodeVictims {
             }
             victims.push(victim.clone());
         }
-        let violations = wire::field(said, "NumPDBViolations").as_int().unwrap_or(0);
+        let violations = wire::field(response, "NumPDBViolations").as_int().unwrap_or(0);
         Ok(NodeVictims { pods: self.pods.clone(), victims, violations })
     }
 }

@@ -16,7 +16,7 @@ use stdx::sync::{Mutex, MutexGuard};
 
 use crate::config::ExtenderConfig;
 use crate::framework::{
-    Candidate, Cycle, Handle, Plugin, PluginError, PluginFuture, Point, PreFilter, PreScore, Refusal, Slot, Verdict,
+    Candidate, Cycle, Handle, Plugin, PluginError, PluginFuture, Point, PreFilter, PreScore, Rejection, Slot, Verdict,
 };
 use crate::snapshot::{NodeId, NodeState};
 use podmodel::Pod;
@@ -59,14 +59,14 @@ impl Extenders {
         self.responses.lock()
     }
 
-    fn answer(&self, pod: &Pod) -> Option<Arc<NodeResults>> {
+    fn node_results(&self, pod: &Pod) -> Option<Arc<NodeResults>> {
         self.responses().get(&pod.uid)?.nodes.clone()
     }
 
     /// Whether extenders must be called for the pod's nodes first.
     pub(crate) fn must_be_called(&self, pod: &Pod) -> bool {
-        let asks = |one: &&ExtenderConfig| !one.filter_verb.is_empty() || !one.prioritize_verb.is_empty();
-        self.interested(pod).any(|one| asks(&one)) && self.answer(pod).is_none()
+        let has_verbs = |one: &&ExtenderConfig| !one.filter_verb.is_empty() || !one.prioritize_verb.is_empty();
+        self.interested(pod).any(|one| has_verbs(&one)) && self.node_results(pod).is_none()
     }
 
     /// The preemption candidates that extenders must be called for.
@@ -180,31 +180,35 @@ impl Plugin for Extenders {
     }
 
     fn pre_filter(&self, cycle: Cycle) -> PreFilter {
-        self.answer(cycle.pod).map_or(PreFilter::Skip, |answer| PreFilter::Check(Slot::new(answer)))
+        self.node_results(cycle.pod).map_or(PreFilter::Skip, |answer| PreFilter::Check(Slot::new(answer)))
     }
 
     fn filter(&self, _cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
         let Some(answer) = slot.get::<Arc<NodeResults>>() else { return Ok(()) };
-        match answer.refusal(node.name()) {
+        match answer.rejection(node.name()) {
             None => Ok(()),
-            Some((true, why)) => Err(Refusal::unresolvable(why.to_string())),
-            Some((false, why)) => Err(Refusal::unschedulable(why.to_string())),
+            Some((true, why)) => Err(Rejection::unresolvable(why.to_string())),
+            Some((false, why)) => Err(Rejection::unschedulable(why.to_string())),
         }
     }
 
     fn pre_score(&self, cycle: Cycle, _slot: &Slot, _nodes: &[NodeId]) -> PreScore {
-        match self.answer(cycle.pod) {
+        match self.node_results(cycle.pod) {
             Some(answer) if answer.rates() => PreScore::Rate(Slot::new(answer)),
             _ => PreScore::Skip,
         }
     }
 
-    fn foresees(&self) -> bool {
+    fn supports_preemption(&self) -> bool {
         false
     }
 
     /// Records that the extenders must be called if they were not yet.
-    fn screen(&self, cycle: Cycle, candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, PluginError> {
+    fn filter_candidates(
+        &self,
+        cycle: Cycle,
+        candidates: Vec<Arc<Candidate>>,
+    ) -> Result<Vec<Arc<Candidate>>, PluginError> {
         if !self.interested(cycle.pod).any(|one| !one.preempt_verb.is_empty()) {
             return Ok(candidates);
         }

@@ -74,7 +74,7 @@ impl NodeResults {
     }
 
     /// Why a node is rejected, and whether it is unresolvable.
-    pub(super) fn refusal(&self, node: &str) -> Option<(bool, &str)> {
+    pub(super) fn rejection(&self, node: &str) -> Option<(bool, &str)> {
         if self.allowed.contains(node) {
             return None;
         }

@@ -4,12 +4,12 @@ use super::*;
 
 /// Returns a fixed text for each verb, and records the requests.
 #[derive(Default)]
-struct Fixed {
+struct FixedTransport {
     responses: Vec<(&'static str, Result<&'static str, &'static str>)>,
     requests: Mutex<Vec<(String, String)>>,
 }
 
-impl ExtenderTransport for Fixed {
+impl ExtenderTransport for FixedTransport {
     fn post<'a>(&'a self, _: &'a ExtenderConfig, verb: &'a str, body: Vec<u8>) -> PostFuture<'a> {
         let requests = (verb.to_string(), String::from_utf8_lossy(&body).into_owned());
         self.requests.lock().push(requests);
@@ -39,8 +39,8 @@ fn nodes() -> Vec<(Str, Arc<Tree>)> {
 async fn call(
     extender: ExtenderConfig,
     responses: Vec<(&'static str, Result<&'static str, &'static str>)>,
-) -> (Result<(), String>, Extenders, Arc<Fixed>) {
-    let wire = Arc::new(Fixed { responses, ..Fixed::default() });
+) -> (Result<(), String>, Extenders, Arc<FixedTransport>) {
+    let wire = Arc::new(FixedTransport { responses, ..FixedTransport::default() });
     let extenders = Extenders::new(vec![extender], wire.clone());
     let pod = crate::testing::pod("p");
     assert!(extenders.must_be_called(&pod.pod()));
@@ -50,7 +50,7 @@ async fn call(
 
 fn verdicts(extenders: &Extenders) -> Vec<(Option<(bool, String)>, i64)> {
     let response = extenders.responses().get("p").and_then(|one| one.nodes.clone()).expect("an response");
-    let of = |name: &str| (response.refusal(name).map(|(last, why)| (last, why.to_string())), response.score(name));
+    let of = |name: &str| (response.rejection(name).map(|(last, why)| (last, why.to_string())), response.score(name));
     ["a", "b", "c"].map(of).to_vec()
 }
 
@@ -88,15 +88,15 @@ async fn only_ignorable_extenders_may_fail() {
 async fn managed_resources_select_pods() {
     let managed = crate::config::ManagedResource { name: "example.com/gpu".into(), is_ignored_by_scheduler: true };
     let config = ExtenderConfig { managed_resources: vec![managed], ..extender(false) };
-    let extenders = Extenders::new(vec![config], Arc::new(Fixed::default()));
+    let extenders = Extenders::new(vec![config], Arc::new(FixedTransport::default()));
     let wants = crate::testing::pod("p").requests(tree! { "example.com/gpu" => "1" }).pod();
     assert!(extenders.must_be_called(&wants));
     assert!(!extenders.must_be_called(&crate::testing::pod("p").pod()));
 }
 
 /// A node with pods of priority 1 and 9, both of which must be removed for `p` of priority 5.
-fn crowded() -> (crate::testing::World, Vec<Arc<Candidate>>) {
-    let mut world = crate::testing::World::new();
+fn crowded() -> (crate::testing::TestCluster, Vec<Arc<Candidate>>) {
+    let mut world = crate::testing::TestCluster::new();
     for name in ["a", "b"] {
         world.node(crate::testing::node(name));
         let on = |pod: &str, priority| crate::testing::pod(&format!("{pod}-{name}")).priority(priority).on(name);
@@ -121,13 +121,13 @@ async fn screen(
 ) -> (Result<Vec<String>, String>, String) {
     let mut config = ExtenderConfig { preempt_verb: "preempt".to_string(), ..extender(false) };
     change(&mut config);
-    let wire = Arc::new(Fixed { responses: vec![("preempt", response)], ..Fixed::default() });
+    let wire = Arc::new(FixedTransport { responses: vec![("preempt", response)], ..FixedTransport::default() });
     let extenders = Extenders::new(vec![config], wire.clone());
     let (world, candidates) = crowded();
     let written = crate::testing::pod("p").priority(5);
     let pod = written.pod();
     let cycle = Cycle { snapshot: &world.snapshot, pod: &pod };
-    let screened = extenders.screen(cycle, candidates.clone()).expect("no extender was called yet");
+    let screened = extenders.filter_candidates(cycle, candidates.clone()).expect("no extender was called yet");
     assert_eq!(screened, candidates);
     let pending = extenders.pending_candidates(&pod).expect("a pending request");
     extenders.process_preemption(&pod, pending, |pod| crate::testing::pod(&pod.name).0).await;
@@ -135,7 +135,7 @@ async fn screen(
         let names: Vec<&str> = candidate.victims.iter().map(|victim| victim.name.as_str()).collect();
         format!("{} {}", names.join("+"), candidate.violations)
     };
-    let left = extenders.screen(cycle, candidates).map(|left| left.iter().map(text).collect());
+    let left = extenders.filter_candidates(cycle, candidates).map(|left| left.iter().map(text).collect());
     let left = left.map_err(|error| error.to_string());
     assert!(extenders.pending_candidates(&pod).is_none(), "it was called");
     let requests = wire.requests.lock()[0].1.clone();

@@ -12,21 +12,21 @@ use super::error::ResponseError;
 pub(crate) fn filter_request(pod: &Tree, nodes: &[&(Str, Arc<Tree>)], by_name: bool) -> Vec<u8> {
     let names = || Tree::List(nodes.iter().map(|(name, _)| Tree::from(name.clone())).collect());
     let objects = || Tree::List(nodes.iter().map(|(_, node)| Tree::clone(node)).collect());
-    let asked = match by_name {
+    let request_body = match by_name {
         true => tree! { "Pod" => pod.clone(), "Nodes" => Tree::Null, "NodeNames" => names() },
         false => tree! { "Pod" => pod.clone(), "Nodes" => tree! { "items" => objects() }, "NodeNames" => Tree::Null },
     };
-    api::json::encode(&asked, None)
+    api::json::encode(&request_body, None)
 }
 
 pub(super) fn binding(pod: &Pod, node: &str) -> Vec<u8> {
-    let asked = tree! {
+    let request_body = tree! {
         "PodName" => pod.name.clone(),
         "PodNamespace" => pod.namespace.clone(),
         "PodUID" => pod.uid.clone(),
         "Node" => node,
     };
-    api::json::encode(&asked, None)
+    api::json::encode(&request_body, None)
 }
 
 pub(super) fn bound(body: &[u8]) -> Result<(), ResponseError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Profile, Refusal};
+use super::{Profile, Rejection};
 use crate::snapshot::NodeId;
 
 /// Why a pod fits on no node.
@@ -10,10 +10,10 @@ use crate::snapshot::NodeId;
 pub struct Failure {
     pub node_count: usize,
     /// All nodes were rejected at once, by the plugin at this position of the profile.
-    pub at_once: Option<(usize, Refusal)>,
+    pub for_all_nodes: Option<(usize, Rejection)>,
     /// Distinct rejections with the plugin position; few for many nodes.
-    pub refusals: Vec<(usize, Refusal)>,
-    /// In search order; the second value is an index of `refusals`.
+    pub rejections: Vec<(usize, Rejection)>,
+    /// In search order; the second value is an index of `rejections`.
     pub nodes: Vec<(NodeId, u32)>,
     /// Plugins that restricted the feasible nodes: other nodes were not filtered.
     pub excluded_by: Vec<&'static str>,
@@ -28,31 +28,31 @@ impl Failure {
     }
 
     /// A plugin rejects all nodes.
-    pub fn at_once(node_count: usize, position: usize, refusal: Refusal) -> Failure {
-        Failure { node_count, at_once: Some((position, refusal)), ..Failure::default() }
+    pub fn for_all_nodes(node_count: usize, position: usize, rejection: Rejection) -> Failure {
+        Failure { node_count, for_all_nodes: Some((position, rejection)), ..Failure::default() }
     }
 
     /// The index of a rejection.
-    pub(crate) fn place(&mut self, position: usize, refusal: Refusal) -> u32 {
-        let known = self.refusals.iter().position(|known| known.0 == position && known.1 == refusal);
+    pub(crate) fn place(&mut self, position: usize, rejection: Rejection) -> u32 {
+        let known = self.rejections.iter().position(|known| known.0 == position && known.1 == rejection);
         let at = known.unwrap_or_else(|| {
-            self.refusals.push((position, refusal));
-            self.refusals.len() - 1
+            self.rejections.push((position, rejection));
+            self.rejections.len() - 1
         });
         u32::try_from(at).unwrap_or(u32::MAX)
     }
 
     /// All rejected nodes, with the plugin's position and the reason.
-    pub fn by_node(&self) -> impl Iterator<Item = (NodeId, usize, &Refusal)> {
+    pub fn by_node(&self) -> impl Iterator<Item = (NodeId, usize, &Rejection)> {
         self.nodes.iter().filter_map(|(node, at)| {
-            let (position, refusal) = self.refusals.get(*at as usize)?;
-            Some((*node, *position, refusal))
+            let (position, rejection) = self.rejections.get(*at as usize)?;
+            Some((*node, *position, rejection))
         })
     }
 
     /// Names of the plugins whose rejections could be resolved by events.
     pub fn plugins(&self, profile: &Profile) -> Vec<&'static str> {
-        let all = self.at_once.iter().chain(&self.refusals);
+        let all = self.for_all_nodes.iter().chain(&self.rejections);
         let mut names: Vec<&'static str> = all.map(|(position, _)| profile.plugin(*position).name()).collect();
         names.extend(&self.excluded_by);
         names.sort_unstable();
@@ -66,8 +66,8 @@ impl Failure {
             return "no nodes available to schedule pods".to_string();
         }
         let mut text = format!("0/{} nodes are available:", self.node_count);
-        match &self.at_once {
-            Some((_, refusal)) => text.push_str(&format!(" {}.", refusal.reasons.join(", "))),
+        match &self.for_all_nodes {
+            Some((_, rejection)) => text.push_str(&format!(" {}.", rejection.reasons.join(", "))),
             None => text.push_str(&self.histogram()),
         }
         if !self.post_filter.is_empty() {
@@ -77,11 +77,11 @@ impl Failure {
     }
 
     fn histogram(&self) -> String {
-        let mut nodes = vec![0; self.refusals.len()];
+        let mut nodes = vec![0; self.rejections.len()];
         self.nodes.iter().for_each(|(_, at)| nodes[*at as usize] += 1);
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for ((_, refusal), nodes) in self.refusals.iter().zip(nodes) {
-            refusal.reasons.iter().for_each(|reason| *counts.entry(reason).or_default() += nodes);
+        for ((_, rejection), nodes) in self.rejections.iter().zip(nodes) {
+            rejection.reasons.iter().for_each(|reason| *counts.entry(reason).or_default() += nodes);
         }
         let excluded = self.excluded();
         if let Some((count, reason)) = &excluded {
@@ -114,20 +114,20 @@ mod tests {
     #[test]
     fn message_matches_upstream() {
         let mut failure = Failure::new(3);
-        let cpu = Refusal::unschedulable("Insufficient cpu");
-        let cordoned = Refusal::unresolvable("node(s) were unschedulable");
-        for (node, position, refusal) in [(0, 1, &cpu), (1, 1, &cpu), (2, 0, &cordoned)] {
-            let place = failure.place(position, refusal.clone());
+        let cpu = Rejection::unschedulable("Insufficient cpu");
+        let cordoned = Rejection::unresolvable("node(s) were unschedulable");
+        for (node, position, rejection) in [(0, 1, &cpu), (1, 1, &cpu), (2, 0, &cordoned)] {
+            let place = failure.place(position, rejection.clone());
             failure.nodes.push((NodeId(node), place));
         }
         failure.post_filter = "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.".into();
-        assert_eq!(failure.refusals.len(), 2);
+        assert_eq!(failure.rejections.len(), 2);
         assert_eq!(
             failure.message(),
             "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu. \
              preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
         );
-        let at_once = Failure::at_once(2, 0, Refusal::unresolvable("no"));
+        let at_once = Failure::for_all_nodes(2, 0, Rejection::unresolvable("no"));
         assert_eq!(at_once.message(), "0/2 nodes are available: no.");
         assert_eq!(Failure::new(0).message(), "no nodes available to schedule pods");
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Cycle, Filters, Refusal};
+use super::{Cycle, Filters, Rejection};
 use crate::snapshot::NodeState;
 use podmodel::Pod;
 
@@ -15,12 +15,12 @@ fn rivals(cycle: Cycle, node: &NodeState) -> Vec<Arc<Pod>> {
 
 /// Whether a pod fits a node, which may be simulated: with the nominated pods and, since they may not arrive, without
 /// them.
-pub fn fits(cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), (usize, Refusal)> {
+pub fn fits(cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), (usize, Rejection)> {
     let rivals = rivals(cycle, node);
     if !rivals.is_empty() {
-        let (mut crowded, mut told) = (node.clone(), filters.clone());
-        rivals.iter().for_each(|rival| told.add(cycle, rival, &mut crowded));
-        told.check(cycle, &crowded)?;
+        let (mut crowded, mut updated) = (node.clone(), filters.clone());
+        rivals.iter().for_each(|rival| updated.add(cycle, rival, &mut crowded));
+        updated.check(cycle, &crowded)?;
     }
     filters.check(cycle, node)
 }

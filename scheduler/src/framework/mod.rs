@@ -27,10 +27,10 @@ use podmodel::{Node, Pod};
 
 pub use failure::{Failure, summary};
 pub use fit::fits;
-pub use permit::{LONGEST_WAIT, Rejected, WaitingPod, WaitingPods};
+pub use permit::{LONGEST_WAIT, PermitRejection, WaitingPod, WaitingPods};
 #[cfg(test)]
 pub(crate) use profile::MOST_PLUGINS;
-pub use profile::{Enabled, Filters, Profile};
+pub use profile::{EnabledPlugin, Filters, Profile};
 pub use queued_pod::QueuedPod;
 
 /// The highest score of a node, after normalization.
@@ -112,26 +112,26 @@ impl From<Vec<Reason>> for Reasons {
 
 /// Why a node, or all nodes, cannot run the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     /// Whether preemption cannot help (unresolvable).
     pub is_final: bool,
     pub reasons: Reasons,
 }
 
-impl Refusal {
+impl Rejection {
     /// Preempting other pods may help.
-    pub fn unschedulable(reason: impl Into<Reason>) -> Refusal {
-        Refusal { is_final: false, reasons: Reasons::One(reason.into()) }
+    pub fn unschedulable(reason: impl Into<Reason>) -> Rejection {
+        Rejection { is_final: false, reasons: Reasons::One(reason.into()) }
     }
 
     /// Preempting other pods cannot help.
-    pub fn unresolvable(reason: impl Into<Reason>) -> Refusal {
-        Refusal { is_final: true, reasons: Reasons::One(reason.into()) }
+    pub fn unresolvable(reason: impl Into<Reason>) -> Rejection {
+        Rejection { is_final: true, reasons: Reasons::One(reason.into()) }
     }
 }
 
 /// Ok if the pod fits.
-pub type Verdict = Result<(), Refusal>;
+pub type Verdict = Result<(), Rejection>;
 
 /// The pod being scheduled, and the snapshot.
 #[derive(Clone, Copy)]
@@ -142,8 +142,11 @@ pub struct Cycle<'a> {
 
 /// State of a plugin that is kept between the extension points of a cycle.
 pub trait State: Any + Send + Sync {
+    /// A copy for a simulated change of the cluster.
     fn copy(&self) -> Box<dyn State>;
+    /// For a plugin that reads its own state.
     fn as_any(&self) -> &dyn Any;
+    /// For a plugin that changes its own state.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
@@ -193,7 +196,7 @@ pub enum PreFilter {
     /// Only these nodes are feasible.
     Only(BTreeSet<Str>, Slot),
     /// No node is feasible.
-    Refuse(Refusal),
+    Refuse(Rejection),
 }
 
 /// The result of PreScore.
@@ -209,7 +212,7 @@ pub enum Permit {
     Allow,
     /// Not before the plugin allows it, within this time.
     Wait(Duration),
-    Refuse(Refusal),
+    Refuse(Rejection),
 }
 
 /// The result of PostFilter.
@@ -233,7 +236,8 @@ pub struct Candidate {
     pub violations: usize,
 }
 
-/// A cluster event. An unschedulable pod is queued again if a plugin that rejected it says that the event may help.
+/// A cluster event. An unschedulable pod is queued again if the hint of a plugin that rejected it finds that the event
+/// may help.
 pub enum Event<'a> {
     /// A pod was assigned to a node.
     PodPlaced(&'a Pod),
@@ -283,7 +287,7 @@ impl Event<'_> {
     }
 }
 
-/// What plugins use for API requests.
+/// The dependencies of plugins for API requests.
 pub struct Handle {
     pub client: Client,
     pub clock: Arc<dyn Clock>,
@@ -365,6 +369,7 @@ pub trait Plugin: Send + Sync {
     /// everything is counted already.
     fn prepare(&self, _snapshot: &mut Snapshot, _pod: &Arc<Pod>) {}
 
+    /// Prepares the filter, and may narrow the nodes down.
     fn pre_filter(&self, _cycle: Cycle) -> PreFilter {
         PreFilter::Check(Slot::default())
     }
@@ -374,14 +379,14 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// Whether [`Plugin::refuses`] is implemented.
-    fn has_fast_refusals(&self) -> bool {
+    /// Whether [`Plugin::rejects`] is implemented.
+    fn has_fast_rejections(&self) -> bool {
         false
     }
 
     /// True only if [`Plugin::filter`] would reject the current node. Called for all nodes first, since it gives no
     /// reason: if no node remains, the filters are run for the reasons.
-    fn refuses(&self, _cycle: Cycle, _slot: &Slot, _node: NodeId) -> bool {
+    fn rejects(&self, _cycle: Cycle, _slot: &Slot, _node: NodeId) -> bool {
         false
     }
 
@@ -391,18 +396,23 @@ pub trait Plugin: Send + Sync {
     /// Simulates removing a pod from a node. `node` no longer contains it.
     fn remove_pod(&self, _cycle: Cycle, _slot: &mut Slot, _removed: &Arc<Pod>, _node: &NodeState) {}
 
+    /// Runs if no node fits, and may preempt pods.
     fn post_filter(&self, _asked: &PostFilterInput) -> PostFilter {
         PostFilter::Skip
     }
 
     /// Whether its filter works on simulated removals. A plugin that depends on the real cluster, such as an
     /// extender, does not and is skipped.
-    fn foresees(&self) -> bool {
+    fn supports_preemption(&self) -> bool {
         true
     }
 
     /// Restricts the preemption candidates, or returns why there are none.
-    fn screen(&self, _cycle: Cycle, candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, PluginError> {
+    fn filter_candidates(
+        &self,
+        _cycle: Cycle,
+        candidates: Vec<Arc<Candidate>>,
+    ) -> Result<Vec<Arc<Candidate>>, PluginError> {
         Ok(candidates)
     }
 
@@ -442,6 +452,7 @@ pub trait Plugin: Send + Sync {
         None
     }
 
+    /// Runs after a pod was bound.
     fn post_bind(&self, _pod: &Pod, _node: &str) {}
 
     /// Whether an event may make this plugin accept a pod it has rejected. A plugin that always returns false relies

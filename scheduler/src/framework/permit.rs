@@ -31,19 +31,19 @@ pub struct WaitingPod {
 #[derive(Debug, Default)]
 struct State {
     pending: Vec<Pending>,
-    rejected: Option<Rejected>,
+    rejected: Option<PermitRejection>,
 }
 
 #[derive(Debug)]
 struct Pending {
     plugin: &'static str,
-    asked: Duration,
+    requested: Duration,
     until: Instant,
 }
 
 /// The plugin that rejected a pod, and why; the plugin is empty for other reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejected {
+pub struct PermitRejection {
     pub plugin: &'static str,
     pub why: String,
 }
@@ -53,10 +53,10 @@ impl WaitingPods {
         self.0.lock()
     }
 
-    pub(crate) fn add(&self, pod: Arc<Pod>, node: Str, asked: Vec<(&'static str, Duration)>, now: Instant) {
-        let pending = asked.into_iter().map(|(plugin, asked)| {
-            let asked = asked.min(LONGEST_WAIT);
-            Pending { plugin, asked, until: now + asked }
+    pub(crate) fn add(&self, pod: Arc<Pod>, node: Str, requested: Vec<(&'static str, Duration)>, now: Instant) {
+        let pending = requested.into_iter().map(|(plugin, requested)| {
+            let requested = requested.min(LONGEST_WAIT);
+            Pending { plugin, requested, until: now + requested }
         });
         let state = State { pending: pending.collect(), rejected: None };
         let waiting = WaitingPod { pod: pod.clone(), node, state: watch::Sender::new(state) };
@@ -98,12 +98,12 @@ impl WaitingPod {
     /// The first rejection counts.
     pub fn reject(&self, plugin: &'static str, why: &str) {
         self.state.send_modify(|state| {
-            state.rejected.get_or_insert_with(|| Rejected { plugin, why: why.to_string() });
+            state.rejected.get_or_insert_with(|| PermitRejection { plugin, why: why.to_string() });
         });
     }
 
     /// Waits for all plugins, or for the first rejection or timeout.
-    pub(crate) async fn outcome(&self) -> Result<(), Rejected> {
+    pub(crate) async fn outcome(&self) -> Result<(), PermitRejection> {
         let mut changes = self.state.subscribe();
         loop {
             let until = {
@@ -115,17 +115,17 @@ impl WaitingPod {
                 next.until
             };
             if tokio::time::timeout_at(until, changes.changed()).await.is_err() {
-                self.time_is_up(until);
+                self.expire(until);
             }
         }
     }
 
-    fn time_is_up(&self, now: Instant) {
+    fn expire(&self, now: Instant) {
         self.state.send_modify(|state| {
             let Some(late) = state.pending.iter().find(|pending| pending.until <= now) else { return };
-            let why = format!("rejected due to timeout after waiting {:?} at plugin {}", late.asked, late.plugin);
+            let why = format!("rejected due to timeout after waiting {:?} at plugin {}", late.requested, late.plugin);
             let plugin = late.plugin;
-            state.rejected.get_or_insert(Rejected { plugin, why });
+            state.rejected.get_or_insert(PermitRejection { plugin, why });
         });
     }
 }
@@ -135,10 +135,10 @@ mod tests {
     use super::*;
     use crate::testing::pod;
 
-    fn waiting(asked: &[(&'static str, u64)]) -> Arc<WaitingPod> {
+    fn waiting(requested: &[(&'static str, u64)]) -> Arc<WaitingPod> {
         let waiting = WaitingPods::default();
-        let asked = asked.iter().map(|(plugin, seconds)| (*plugin, Duration::from_secs(*seconds))).collect();
-        waiting.add(Arc::new(Pod::read(&pod("p").0)), "n".into(), asked, Instant::now());
+        let requested = requested.iter().map(|(plugin, seconds)| (*plugin, Duration::from_secs(*seconds))).collect();
+        waiting.add(Arc::new(Pod::read(&pod("p").0)), "n".into(), requested, Instant::now());
         waiting.get("p").expect("it waits")
     }
 
@@ -163,10 +163,10 @@ mod tests {
         let one = waiting(&[("A", 10), ("B", 20)]);
         one.reject("B", "no");
         one.reject("A", "never");
-        assert_eq!(one.outcome().await, Err(Rejected { plugin: "B", why: "no".to_string() }));
+        assert_eq!(one.outcome().await, Err(PermitRejection { plugin: "B", why: "no".to_string() }));
         let late = waiting(&[("A", 30), ("B", 20)]);
         let why = "rejected due to timeout after waiting 20s at plugin B".to_string();
-        assert_eq!(late.outcome().await, Err(Rejected { plugin: "B", why }));
+        assert_eq!(late.outcome().await, Err(PermitRejection { plugin: "B", why }));
         let longest = waiting(&[("A", 100_000)]);
         let started = Instant::now();
         assert!(longest.outcome().await.is_err());

@@ -18,13 +18,13 @@ pub struct Profile {
     /// The percentage of feasible nodes that are scored; None for an adaptive number.
     pub percentage_of_nodes_to_score: Option<u8>,
     /// In the order of the plugin list.
-    plugins: Vec<Enabled>,
+    plugins: Vec<EnabledPlugin>,
     /// By [`Point`]: positions in `plugins`, in call order.
     points: Vec<Vec<usize>>,
 }
 
 /// A plugin of a profile.
-pub struct Enabled {
+pub struct EnabledPlugin {
     pub plugin: Arc<dyn Plugin>,
     /// The weight of its scores.
     pub weight: i64,
@@ -32,7 +32,7 @@ pub struct Enabled {
 
 impl Profile {
     /// All plugins at all of their points, in order.
-    pub fn new(scheduler_name: &str, plugins: Vec<Enabled>) -> Profile {
+    pub fn new(scheduler_name: &str, plugins: Vec<EnabledPlugin>) -> Profile {
         let at = |point: Point| {
             let all = plugins.iter().enumerate();
             all.filter(|(_, one)| one.plugin.points().contains(&point)).map(|(at, _)| at).collect()
@@ -55,12 +55,12 @@ impl Profile {
             let at = if *point == Point::Bind { 0 } else { positions.len() };
             positions.insert(at, position);
         }
-        self.plugins.push(Enabled { plugin, weight });
+        self.plugins.push(EnabledPlugin { plugin, weight });
         self
     }
 
     /// All plugins, in order.
-    pub fn plugins(&self) -> &[Enabled] {
+    pub fn plugins(&self) -> &[EnabledPlugin] {
         &self.plugins
     }
 
@@ -108,10 +108,10 @@ pub struct Filters<'a> {
 
 impl Filters<'_> {
     /// The first rejection, with the position of its plugin.
-    pub fn check(&self, cycle: Cycle, node: &NodeState) -> Result<(), (usize, super::Refusal)> {
+    pub fn check(&self, cycle: Cycle, node: &NodeState) -> Result<(), (usize, super::Rejection)> {
         for &position in &self.active {
             let verdict: Verdict = self.profile.plugin(position).filter(cycle, &self.slots[position], node);
-            verdict.map_err(|refusal| (position, refusal))?;
+            verdict.map_err(|rejection| (position, rejection))?;
         }
         Ok(())
     }

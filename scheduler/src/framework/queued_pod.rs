@@ -19,5 +19,5 @@ pub struct QueuedPod {
     /// Consecutive rejections or failures, for the backoff.
     pub failures: u32,
     /// Plugins that rejected it in the last attempt.
-    pub refused_by: Vec<&'static str>,
+    pub rejected_by: Vec<&'static str>,
 }

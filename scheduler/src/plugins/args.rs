@@ -10,9 +10,9 @@ use stdx::sync::Mutex;
 use super::default_preemption::DefaultPreemption;
 use super::node_resources_balanced_allocation::NodeResourcesBalancedAllocation;
 use super::node_resources_fit::NodeResourcesFit;
-use super::volume_binding::Assumed;
+use super::volume_binding::AssumeCache;
 
-/// What plugins are built with.
+/// The arguments of plugins.
 pub(crate) struct Args {
     pub preemption: DefaultPreemption,
     pub hard_pod_affinity_weight: i64,
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 /// Shared by the plugins of all profiles.
 #[derive(Clone, Default)]
 pub(crate) struct Shared {
-    pub(crate) volumes: Arc<Mutex<Assumed>>,
+    pub(crate) volumes: Arc<Mutex<AssumeCache>>,
     /// Resources that extenders manage and the scheduler ignores.
     pub(crate) left_to_extenders: BTreeSet<Str>,
 }

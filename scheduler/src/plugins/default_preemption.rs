@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::budgets::Budgets;
 use crate::framework::{
-    Candidate, Filters, Plugin, PluginError, Point, PostFilter, PostFilterInput, Reason, Refusal, fits, summary,
+    Candidate, Filters, Plugin, PluginError, Point, PostFilter, PostFilterInput, Reason, Rejection, fits, summary,
 };
 use crate::snapshot::NodeState;
 use podmodel::Pod;
@@ -37,15 +37,15 @@ impl Plugin for DefaultPreemption {
         &[Point::PostFilter]
     }
 
-    fn post_filter(&self, asked: &PostFilterInput) -> PostFilter {
-        if let Some(why) = ineligible(asked) {
+    fn post_filter(&self, input: &PostFilterInput) -> PostFilter {
+        if let Some(why) = ineligible(input) {
             return PostFilter::Nothing { text: format!("preemption: {why}"), clears: false };
         }
-        let (candidates, refused) = self.candidates(asked);
+        let (candidates, refused) = self.candidates(input);
         if candidates.is_empty() {
-            return PostFilter::Nothing { text: nothing(asked.failure.node_count, &refused), clears: true };
+            return PostFilter::Nothing { text: nothing(input.failure.node_count, &refused), clears: true };
         }
-        let screened = match screened(asked, candidates) {
+        let screened = match screen_candidates(input, candidates) {
             Ok(screened) => screened,
             Err(why) => return PostFilter::Nothing { text: format!("preemption: {why}"), clears: false },
         };
@@ -57,9 +57,12 @@ impl Plugin for DefaultPreemption {
 }
 
 /// The candidates that the plugins of the profile leave.
-fn screened(asked: &PostFilterInput, mut candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, PluginError> {
-    for one in asked.profile.plugins() {
-        candidates = one.plugin.screen(asked.cycle, candidates)?;
+fn screen_candidates(
+    input: &PostFilterInput,
+    mut candidates: Vec<Arc<Candidate>>,
+) -> Result<Vec<Arc<Candidate>>, PluginError> {
+    for one in input.profile.plugins() {
+        candidates = one.plugin.filter_candidates(input.cycle, candidates)?;
     }
     Ok(candidates)
 }
@@ -67,21 +70,21 @@ fn screened(asked: &PostFilterInput, mut candidates: Vec<Arc<Candidate>>) -> Res
 /// The preemption result of a node.
 enum NodeResult {
     Found(Arc<Candidate>),
-    Closed(Refusal),
+    Closed(Rejection),
 }
 
 impl DefaultPreemption {
     /// The candidates, and the reasons of nodes without one.
-    fn candidates(&self, asked: &PostFilterInput) -> (Vec<Arc<Candidate>>, Vec<Reason>) {
-        let Some(filters) = asked.filters else { return Default::default() };
+    fn candidates(&self, input: &PostFilterInput) -> (Vec<Arc<Candidate>>, Vec<Reason>) {
+        let Some(filters) = input.filters else { return Default::default() };
         let mut filters = filters.clone();
-        filters.active.retain(|position| asked.profile.plugin(*position).foresees());
+        filters.active.retain(|position| input.profile.plugin(*position).supports_preemption());
         let filters = &filters;
-        let hopeful = asked.failure.by_node().filter(|(_, _, refusal)| !refusal.is_final);
-        let nodes: Vec<&NodeState> = hopeful.filter_map(|(id, _, _)| asked.cycle.snapshot.node(id)).collect();
-        let search = Search::new(asked, filters);
+        let hopeful = input.failure.by_node().filter(|(_, _, rejection)| !rejection.is_final);
+        let nodes: Vec<&NodeState> = hopeful.filter_map(|(id, _, _)| input.cycle.snapshot.node(id)).collect();
+        let search = Search::new(input, filters);
         let enough = self.enough(nodes.len());
-        let start = usize::try_from(asked.chance).unwrap_or(0).checked_rem(nodes.len()).unwrap_or(0);
+        let start = usize::try_from(input.chance).unwrap_or(0).checked_rem(nodes.len()).unwrap_or(0);
         let (mut candidates, mut refused, mut is_harmless) = (Vec::new(), Vec::new(), false);
         for node in nodes[start..].iter().chain(&nodes[..start]) {
             match &*search.node_result(node) {
@@ -89,7 +92,7 @@ impl DefaultPreemption {
                     is_harmless |= candidate.violations == 0;
                     candidates.push(candidate.clone());
                 }
-                NodeResult::Closed(refusal) => refused.extend(refusal.reasons.iter().cloned()),
+                NodeResult::Closed(rejection) => refused.extend(rejection.reasons.iter().cloned()),
             }
             if is_harmless && candidates.len() >= enough {
                 break;
@@ -104,14 +107,14 @@ impl DefaultPreemption {
 }
 
 /// Why a pod may not preempt others; None if it may.
-fn ineligible(asked: &PostFilterInput) -> Option<&'static str> {
-    let (pod, snapshot) = (asked.cycle.pod, asked.cycle.snapshot);
+fn ineligible(input: &PostFilterInput) -> Option<&'static str> {
+    let (pod, snapshot) = (input.cycle.pod, input.cycle.snapshot);
     if !pod.preempts {
         return Some("not eligible due to preemptionPolicy=Never.");
     }
     let kept = snapshot.nominated_node(&pod.uid).unwrap_or(&pod.nominated_node_name);
     let node = snapshot.find(kept)?;
-    let is_lost = asked.failure.by_node().any(|(id, _, refusal)| id == node.id && refusal.is_final);
+    let is_lost = input.failure.by_node().any(|(id, _, rejection)| id == node.id && rejection.is_final);
     let is_ending = |other: &Arc<Pod>| other.is_terminating && other.is_victim && other.priority < pod.priority;
     // A pod whose victims are still terminating waits for them.
     (!is_lost && node.pods.iter().any(is_ending))
@@ -120,7 +123,7 @@ fn ineligible(asked: &PostFilterInput) -> Option<&'static str> {
 
 /// The search for candidates.
 struct Search<'a> {
-    asked: &'a PostFilterInput<'a>,
+    input: &'a PostFilterInput<'a>,
     filters: &'a Filters<'a>,
     budgets: Budgets,
     /// Whether results depend only on the spec, the priority and the node.
@@ -128,24 +131,24 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(asked: &'a PostFilterInput<'a>, filters: &'a Filters<'a>) -> Search<'a> {
-        let budgets = Budgets::read(asked.cycle.snapshot);
-        let all_local = filters.active.iter().all(|position| asked.profile.plugin(*position).is_local());
-        Search { asked, filters, is_local: all_local && budgets.is_empty(), budgets }
+    fn new(input: &'a PostFilterInput<'a>, filters: &'a Filters<'a>) -> Search<'a> {
+        let budgets = Budgets::read(input.cycle.snapshot);
+        let all_local = filters.active.iter().all(|position| input.profile.plugin(*position).is_local());
+        Search { input, filters, is_local: all_local && budgets.is_empty(), budgets }
     }
 
     /// Results of an equal pod are valid until the node changes.
     fn node_result(&self, node: &NodeState) -> Arc<NodeResult> {
-        let (snapshot, priority) = (self.asked.cycle.snapshot, self.asked.cycle.pod.priority);
+        let (snapshot, priority) = (self.input.cycle.snapshot, self.input.cycle.pod.priority);
         let generation = snapshot.generation_of(node.id);
-        let preemptions = self.asked.preemptions.filter(|_| self.is_local && !snapshot.is_kept(node.id));
+        let preemptions = self.input.preemptions.filter(|_| self.is_local && !snapshot.is_kept(node.id));
         if let Some(known) = preemptions.and_then(|preemptions| preemptions.borrow().get(node.id, generation, priority))
         {
             return known;
         }
-        let found = match try_on(self.asked, self.filters, node, &self.budgets) {
+        let found = match select_victims(self.input, self.filters, node, &self.budgets) {
             Ok(candidate) => NodeResult::Found(Arc::new(candidate)),
-            Err(refusal) => NodeResult::Closed(refusal),
+            Err(rejection) => NodeResult::Closed(rejection),
         };
         let found = Arc::new(found);
         if let Some(preemptions) = preemptions {
@@ -157,20 +160,20 @@ impl<'a> Search<'a> {
 
 /// The minimal victims on a node: all pods of lower priority are removed, and added back one by one while the pod
 /// still fits.
-fn try_on(
-    asked: &PostFilterInput,
+fn select_victims(
+    input: &PostFilterInput,
     filters: &Filters,
     node: &NodeState,
     budgets: &Budgets,
-) -> Result<Candidate, Refusal> {
-    let cycle = asked.cycle;
+) -> Result<Candidate, Rejection> {
+    let cycle = input.cycle;
     let mut lower: Vec<Arc<Pod>> = node.pods.iter().filter(|one| one.priority < cycle.pod.priority).cloned().collect();
     if lower.is_empty() {
-        return Err(Refusal::unresolvable(NO_VICTIMS));
+        return Err(Rejection::unresolvable(NO_VICTIMS));
     }
     let (mut node, mut filters) = (node.clone(), filters.clone());
     lower.iter().for_each(|one| filters.remove(cycle, one, &mut node));
-    fits(cycle, &filters, &node).map_err(|(_, refusal)| refusal)?;
+    fits(cycle, &filters, &node).map_err(|(_, rejection)| rejection)?;
     lower.sort_by(importance);
     let (guarded, free) = budgets.split(lower);
     let (mut victims, mut violations) = (Vec::new(), 0);
@@ -184,7 +187,7 @@ fn try_on(
         }
     }
     if victims.is_empty() {
-        return Err(Refusal::unschedulable(NO_VICTIMS));
+        return Err(Rejection::unschedulable(NO_VICTIMS));
     }
     victims.sort_by(importance);
     Ok(Candidate { node: node.id, victims, violations })

@@ -1,6 +1,6 @@
 //! Pods with resource claims stay unschedulable: claims are not allocated yet.
 
-use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal};
+use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Rejection};
 use podmodel::Pod;
 
 pub(super) struct DynamicResources;
@@ -18,7 +18,7 @@ impl Plugin for DynamicResources {
         if cycle.pod.spec.resource_claims.is_empty() {
             return PreFilter::Skip;
         }
-        PreFilter::Refuse(Refusal::unresolvable("pod has resource claims, which this scheduler cannot allocate yet"))
+        PreFilter::Refuse(Rejection::unresolvable("pod has resource claims, which this scheduler cannot allocate yet"))
     }
 
     fn may_help(&self, _pod: &Pod, _event: &Event) -> bool {

@@ -7,7 +7,7 @@ use super::{
     node_name, node_ports, node_unschedulable, pod_topology_spread, priority_sort, scheduling_gates, taint_toleration,
     volume_binding, volumes,
 };
-use crate::framework::{Enabled, Plugin, Profile};
+use crate::framework::{EnabledPlugin, Plugin, Profile};
 use crate::plugins::args::Args;
 
 /// The name of the default scheduler.
@@ -81,7 +81,7 @@ pub(crate) const PLUGINS: &[PluginEntry] = &[
 /// All plugins with upstream's weights.
 pub(crate) fn default_profile(scheduler_name: &str) -> Profile {
     let args = Args::default();
-    let enabled = |listed: &PluginEntry| Enabled { plugin: (listed.make)(&args), weight: listed.weight };
+    let enabled = |listed: &PluginEntry| EnabledPlugin { plugin: (listed.make)(&args), weight: listed.weight };
     Profile::new(scheduler_name, PLUGINS.iter().map(enabled).collect())
 }
 

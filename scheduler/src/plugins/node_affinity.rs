@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::{Str, Tree};
 
 use crate::framework::{
-    Cycle, Event, Plugin, Point, PreFilter, PreScore, Refusal, Slot, Verdict, normalize_by_largest,
+    Cycle, Event, Plugin, Point, PreFilter, PreScore, Rejection, Slot, Verdict, normalize_by_largest,
 };
 use crate::snapshot::{NodeId, NodeState};
 use podmodel::{Node, NodeSelector, NodeTerm, Operator, Pod, Spec};
@@ -59,7 +59,9 @@ impl Plugin for NodeAffinity {
             return PreFilter::Skip;
         }
         match spec.node_affinity.as_ref().and_then(named) {
-            Some(names) if names.is_empty() => PreFilter::Refuse(Refusal::unresolvable("pod affinity terms conflict")),
+            Some(names) if names.is_empty() => {
+                PreFilter::Refuse(Rejection::unresolvable("pod affinity terms conflict"))
+            }
             Some(names) => PreFilter::Only(names, Slot::default()),
             None => PreFilter::Check(Slot::default()),
         }
@@ -67,11 +69,11 @@ impl Plugin for NodeAffinity {
 
     fn filter(&self, cycle: Cycle, _slot: &Slot, node: &NodeState) -> Verdict {
         if !self.is_added_met(&node.node) {
-            return Err(Refusal::unresolvable(ADDED_NO_MATCH));
+            return Err(Rejection::unresolvable(ADDED_NO_MATCH));
         }
         match cycle.pod.spec.selects(node.name(), &node.node.labels) {
             true => Ok(()),
-            false => Err(Refusal::unresolvable(NO_MATCH)),
+            false => Err(Rejection::unresolvable(NO_MATCH)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Pods that need a declared feature run on nodes that declare it.
 
-use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
+use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Rejection, Slot, Verdict};
 use crate::snapshot::NodeState;
 use podmodel::{Node, Pod};
 
@@ -30,7 +30,7 @@ impl Plugin for NodeDeclaredFeatures {
         if has_all(cycle.pod, &node.node) {
             return Ok(());
         }
-        Err(Refusal::unresolvable("node(s) didn't match Pod's required features"))
+        Err(Rejection::unresolvable("node(s) didn't match Pod's required features"))
     }
 
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {

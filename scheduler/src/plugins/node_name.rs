@@ -1,6 +1,6 @@
 //! Pods with `spec.nodeName` fit only that node.
 
-use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
+use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Rejection, Slot, Verdict};
 use crate::snapshot::NodeState;
 use podmodel::Pod;
 
@@ -23,7 +23,7 @@ impl Plugin for NodeName {
         if cycle.pod.node_name == node.name() {
             return Ok(());
         }
-        Err(Refusal::unresolvable("node(s) didn't match the requested node name"))
+        Err(Rejection::unresolvable("node(s) didn't match the requested node name"))
     }
 
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {

@@ -1,6 +1,6 @@
 //! Host ports of pods on a node must not conflict.
 
-use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
+use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Rejection, Slot, Verdict};
 use crate::snapshot::NodeState;
 use podmodel::Pod;
 
@@ -28,7 +28,7 @@ impl Plugin for NodePorts {
         if !cycle.pod.spec.ports.iter().any(is_taken) {
             return Ok(());
         }
-        Err(Refusal::unschedulable("node(s) didn't have free ports for the requested pod ports"))
+        Err(Rejection::unschedulable("node(s) didn't have free ports for the requested pod ports"))
     }
 
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {

@@ -30,8 +30,8 @@ impl Plugin for NodeResourcesBalancedAllocation {
 
     /// Pods without requests would all go to the currently balanced node.
     fn pre_score(&self, cycle: Cycle, _slot: &Slot, _nodes: &[NodeId]) -> PreScore {
-        let asks = self.resources.iter().any(|one| cycle.pod.spec.requests.get(&one.name) > 0);
-        if asks { PreScore::Rate(Slot::default()) } else { PreScore::Skip }
+        let requests_any = self.resources.iter().any(|one| cycle.pod.spec.requests.get(&one.name) > 0);
+        if requests_any { PreScore::Rate(Slot::default()) } else { PreScore::Skip }
     }
 
     fn score(&self, cycle: Cycle, _slot: &Slot, node: &NodeState) -> i64 {
@@ -71,16 +71,20 @@ mod tests {
     use api::tree;
 
     use super::*;
-    use crate::testing::{World, node, pod};
+    use crate::testing::{TestCluster, node, pod};
 
     #[test]
     fn scores_balance() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.node(node("n").allocatable("4", "4Gi", "10"));
         let cases = [("1", "1Gi", 75), ("4", "1Gi", 56), ("2", "1Gi", 68)];
         for (cpu, memory, want) in cases {
-            let asked = pod("p").requests(tree! { "cpu" => cpu, "memory" => memory });
-            assert_eq!(world.score(&NodeResourcesBalancedAllocation::default(), asked, "n"), want, "{cpu} {memory}");
+            let requesting = pod("p").requests(tree! { "cpu" => cpu, "memory" => memory });
+            assert_eq!(
+                world.score(&NodeResourcesBalancedAllocation::default(), requesting, "n"),
+                want,
+                "{cpu} {memory}"
+            );
         }
         assert_eq!(deviation(&[0.0, 0.5, 1.0]), (0.5f64 / 3.0).sqrt());
     }

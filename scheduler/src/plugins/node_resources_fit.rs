@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::Str;
 
 use super::allocation::{Allocation, Weighted, weighted_default};
-use crate::framework::{Cycle, Event, MAX_SCORE, Plugin, Point, PreScore, Reason, Refusal, Slot, Verdict};
+use crate::framework::{Cycle, Event, MAX_SCORE, Plugin, Point, PreScore, Reason, Rejection, Slot, Verdict};
 use crate::snapshot::{NodeId, NodeState};
 use podmodel::{Node, Pod, Resources};
 
@@ -56,7 +56,7 @@ impl Plugin for NodeResourcesFit {
 
     fn filter(&self, cycle: Cycle, _slot: &Slot, node: &NodeState) -> Verdict {
         let requests = &cycle.pod.spec.requests;
-        let mut missing = Missing::default();
+        let mut missing = InsufficientResources::default();
         if node.pods.len() as i64 + 1 > node.node.allowed_pods {
             missing.reasons.push("Too many pods".into());
         }
@@ -64,14 +64,14 @@ impl Plugin for NodeResourcesFit {
             return missing.verdict();
         }
         let (offered, taken) = (&node.node.allocatable, &node.requested);
-        missing.look("Insufficient cpu", requests.milli_cpu, taken.milli_cpu, offered.milli_cpu);
-        missing.look("Insufficient memory", requests.memory, taken.memory, offered.memory);
+        missing.check_resource("Insufficient cpu", requests.milli_cpu, taken.milli_cpu, offered.milli_cpu);
+        missing.check_resource("Insufficient memory", requests.memory, taken.memory, offered.memory);
         let (wanted, storage) = (requests.ephemeral_storage, "Insufficient ephemeral-storage");
-        missing.look(storage, wanted, taken.ephemeral_storage, offered.ephemeral_storage);
+        missing.check_resource(storage, wanted, taken.ephemeral_storage, offered.ephemeral_storage);
         for (name, wanted) in requests.others.iter().filter(|(name, _)| !self.ignores(name)) {
             let (taken, offered) = (taken.get(name), offered.get(name));
             if *wanted > 0 && *wanted > offered - taken {
-                missing.look(format!("Insufficient {name}"), *wanted, taken, offered);
+                missing.check_resource(format!("Insufficient {name}"), *wanted, taken, offered);
             }
         }
         missing.verdict()
@@ -85,8 +85,10 @@ impl Plugin for NodeResourcesFit {
         let all = self.resources.iter();
         let rated = all.filter_map(|one| Some((Allocation::assumed(&cycle.pod.spec, node, &one.name)?, one.weight)));
         match &self.strategy {
-            Strategy::LeastAllocated => mean(rated, |one| (one.offered - one.taken).max(0) * MAX_SCORE / one.offered),
-            Strategy::MostAllocated => mean(rated, |one| one.taken.min(one.offered) * MAX_SCORE / one.offered),
+            Strategy::LeastAllocated => {
+                weighted_mean(rated, |one| (one.offered - one.taken).max(0) * MAX_SCORE / one.offered)
+            }
+            Strategy::MostAllocated => weighted_mean(rated, |one| one.taken.min(one.offered) * MAX_SCORE / one.offered),
             Strategy::RequestedToCapacityRatio(points) => by_ratio(rated, points),
         }
     }
@@ -137,14 +139,14 @@ fn grows(pod: &Pod, old: &Node, new: &Node) -> bool {
 }
 
 #[derive(Default)]
-struct Missing {
+struct InsufficientResources {
     reasons: Vec<Reason>,
     /// More is requested than an empty node could provide.
     is_final: bool,
 }
 
-impl Missing {
-    fn look(&mut self, reason: impl Into<Reason>, wanted: i64, taken: i64, offered: i64) {
+impl InsufficientResources {
+    fn check_resource(&mut self, reason: impl Into<Reason>, wanted: i64, taken: i64, offered: i64) {
         if wanted > 0 && wanted > offered - taken {
             self.is_final |= wanted > offered;
             self.reasons.push(reason.into());
@@ -155,11 +157,11 @@ impl Missing {
         if self.reasons.is_empty() {
             return Ok(());
         }
-        Err(Refusal { is_final: self.is_final, reasons: self.reasons.into() })
+        Err(Rejection { is_final: self.is_final, reasons: self.reasons.into() })
     }
 }
 
-fn mean(rated: impl Iterator<Item = (Allocation, i64)>, rate: impl Fn(&Allocation) -> i64) -> i64 {
+fn weighted_mean(rated: impl Iterator<Item = (Allocation, i64)>, rate: impl Fn(&Allocation) -> i64) -> i64 {
     let (sum, weights) =
         rated.fold((0, 0), |(sum, weights), (one, weight)| (sum + rate(&one) * weight, weights + weight));
     if weights == 0 { 0 } else { sum / weights }
@@ -170,7 +172,7 @@ fn by_ratio(rated: impl Iterator<Item = (Allocation, i64)>, points: &[(i64, i64)
     let (mut sum, mut weights) = (0, 0);
     for (one, weight) in rated {
         let taken = if one.taken > one.offered { MAX_SCORE } else { one.taken * MAX_SCORE / one.offered };
-        let score = on_line(points, taken);
+        let score = interpolate(points, taken);
         if score > 0 {
             sum += score * weight;
             weights += weight;
@@ -180,7 +182,7 @@ fn by_ratio(rated: impl Iterator<Item = (Allocation, i64)>, points: &[(i64, i64)
 }
 
 /// The value of a line at a position; constant outside of its points.
-fn on_line(points: &[(i64, i64)], at: i64) -> i64 {
+fn interpolate(points: &[(i64, i64)], at: i64) -> i64 {
     let Some(behind) = points.iter().position(|(x, _)| at <= *x) else { return points.last().map_or(0, |last| last.1) };
     if behind == 0 {
         return points[0].1;
@@ -194,13 +196,13 @@ mod tests {
     use api::tree;
 
     use super::*;
-    use crate::testing::{World, node, pod};
+    use crate::testing::{TestCluster, node, pod};
 
     #[test]
     fn reports_insufficient_resources() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         let spec = |cpu: &str, memory: &str| tree! { "cpu" => cpu, "memory" => memory };
-        world.node(node("n").allocatable("2", "1Gi", "2").offer("example.com/gpu", "1"));
+        world.node(node("n").allocatable("2", "1Gi", "2").with_allocatable("example.com/gpu", "1"));
         world.placed(pod("there").requests(spec("1", "512Mi")).on("n"));
         let cases = [
             (spec("1", "512Mi"), "", false),
@@ -213,30 +215,30 @@ mod tests {
         ];
         for (requests, want, is_final) in cases {
             let verdict = world.filter(&NodeResourcesFit::default(), pod("p").requests(requests.clone()), "n");
-            let refusal = verdict.err().unwrap_or(Refusal { is_final: false, reasons: Vec::new().into() });
-            assert_eq!((refusal.reasons.join(", ").as_str(), refusal.is_final), (want, is_final), "{requests:?}");
+            let rejection = verdict.err().unwrap_or(Rejection { is_final: false, reasons: Vec::new().into() });
+            assert_eq!((rejection.reasons.join(", ").as_str(), rejection.is_final), (want, is_final), "{requests:?}");
         }
         world.placed(pod("other").on("n"));
         let verdict = world.filter(&NodeResourcesFit::default(), pod("p"), "n");
-        assert_eq!(verdict, Err(Refusal::unschedulable("Too many pods")));
+        assert_eq!(verdict, Err(Rejection::unschedulable("Too many pods")));
     }
 
     #[test]
     fn strategies_score_allocation() {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.node(node("n").allocatable("4", "4Gi", "10"));
         world.placed(pod("there").requests(tree! { "cpu" => "1", "memory" => "1Gi" }).on("n"));
         let line = Strategy::RequestedToCapacityRatio(vec![(0, 0), (50, 100), (100, 0)]);
         for (strategy, want) in [(Strategy::LeastAllocated, 37), (Strategy::MostAllocated, 62), (line, 75)] {
             let plugin = NodeResourcesFit { strategy: strategy.clone(), ..NodeResourcesFit::default() };
-            let asked = pod("p").requests(tree! { "cpu" => "1", "memory" => "2Gi" });
-            assert_eq!(world.score(&plugin, asked, "n"), want, "{strategy:?}");
+            let pod_request = pod("p").requests(tree! { "cpu" => "1", "memory" => "2Gi" });
+            assert_eq!(world.score(&plugin, pod_request, "n"), want, "{strategy:?}");
         }
     }
 
     #[test]
     fn lines_are_constant_outside() {
         let points = [(10, 5), (20, 15)];
-        assert_eq!([0, 10, 15, 20, 30].map(|at| on_line(&points, at)), [5, 5, 10, 15, 15]);
+        assert_eq!([0, 10, 15, 20, 30].map(|at| interpolate(&points, at)), [5, 5, 10, 15, 15]);
     }
 }

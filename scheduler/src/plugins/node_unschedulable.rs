@@ -1,6 +1,6 @@
 //! Rejects cordoned nodes unless the pod tolerates that.
 
-use crate::framework::{Cycle, Event, Plugin, Point, Refusal, Slot, Verdict};
+use crate::framework::{Cycle, Event, Plugin, Point, Rejection, Slot, Verdict};
 use crate::snapshot::NodeState;
 use podmodel::{Effect, Pod, Taint};
 
@@ -25,7 +25,7 @@ impl Plugin for NodeUnschedulable {
         if !node.node.unschedulable || is_tolerated(cycle.pod) {
             return Ok(());
         }
-        Err(Refusal::unresolvable("node(s) were unschedulable"))
+        Err(Rejection::unresolvable("node(s) were unschedulable"))
     }
 
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {

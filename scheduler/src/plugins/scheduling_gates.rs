@@ -1,6 +1,6 @@
 //! Keeps pods with scheduling gates out of the queue.
 
-use crate::framework::{Event, Plugin, Point, Refusal, Verdict};
+use crate::framework::{Event, Plugin, Point, Rejection, Verdict};
 use podmodel::Pod;
 
 pub(crate) struct SchedulingGates;
@@ -18,7 +18,7 @@ impl Plugin for SchedulingGates {
         if pod.gates.is_empty() {
             return Ok(());
         }
-        Err(Refusal::unresolvable(format!("waiting for scheduling gates: [{}]", pod.gates.join(" "))))
+        Err(Rejection::unresolvable(format!("waiting for scheduling gates: [{}]", pod.gates.join(" "))))
     }
 
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {

@@ -1,6 +1,6 @@
 //! Rejects nodes with untolerated taints, and scores nodes by PreferNoSchedule taints.
 
-use crate::framework::{Cycle, Event, Plugin, Point, Refusal, Slot, Verdict, normalize_by_largest};
+use crate::framework::{Cycle, Event, Plugin, Point, Rejection, Slot, Verdict, normalize_by_largest};
 use crate::snapshot::{NodeId, NodeState};
 use podmodel::{Effect, Node, Pod, Spec, Taint};
 
@@ -23,7 +23,7 @@ impl Plugin for TaintToleration {
         if tolerates(&cycle.pod.spec, &node.node) {
             return Ok(());
         }
-        Err(Refusal::unresolvable("node(s) had untolerated taint(s)"))
+        Err(Rejection::unresolvable("node(s) had untolerated taint(s)"))
     }
 
     /// The number of untolerated PreferNoSchedule taints.

@@ -6,13 +6,13 @@ use api::{Tree, tree};
 use client::Random;
 
 use super::generate::{Generator, place};
+use super::object_store::{put_namespace, snapshot};
 use super::seeds;
 use super::settings::{args, settings};
-use super::world::{put_namespace, snapshot};
 use crate::framework::{Cycle, Plugin, PreFilter, PreScore, Slot};
 use crate::plugins::list::PLUGINS;
 use crate::snapshot::{NodeId, NodeState, Snapshot};
-use oracle::{Case, Settings, Verdict, World};
+use oracle::{Case, ClusterState, Settings, Verdict};
 use podmodel::{Node, Pod};
 
 #[test]
@@ -27,7 +27,7 @@ fn plugins_match_the_reference() {
         for round in 0..6 {
             let pod = generator.pod();
             let node = generator.below(world.nodes.len() as u64) as usize;
-            let mut judged = Judged { world: &world, settings: &settings, snapshot: &mut snapshot, pod: &pod };
+            let mut judged = ComparedPod { world: &world, settings: &settings, snapshot: &mut snapshot, pod: &pod };
             judged.check(&format!("seed {seed} round {round}"));
             judged.check_what_if(&world.nodes[node], &format!("seed {seed} round {round}"));
             change(&mut generator, &mut world, &mut snapshot);
@@ -36,7 +36,7 @@ fn plugins_match_the_reference() {
 }
 
 /// Changes between two decisions; the counts must follow.
-fn change(generator: &mut Generator<'_>, world: &mut World, snapshot: &mut Snapshot) {
+fn change(generator: &mut Generator<'_>, world: &mut ClusterState, snapshot: &mut Snapshot) {
     for _ in 0..4 {
         let nodes = world.nodes.len() as u64;
         let at = generator.below(nodes) as usize;
@@ -73,16 +73,16 @@ fn change(generator: &mut Generator<'_>, world: &mut World, snapshot: &mut Snaps
 }
 
 /// A pod in a cluster that both know.
-struct Judged<'a> {
-    world: &'a World,
+struct ComparedPod<'a> {
+    world: &'a ClusterState,
     settings: &'a Settings,
     snapshot: &'a mut Snapshot,
     pod: &'a Tree,
 }
 
-impl Judged<'_> {
+impl ComparedPod<'_> {
     fn check(&mut self, context: &str) {
-        let Judged { world, settings, snapshot, pod } = self;
+        let ComparedPod { world, settings, snapshot, pod } = self;
         let (world, settings, pod) = (*world, *settings, *pod);
         let (case, args) = (Case { world, settings, pod }, args(settings));
         let read = Arc::new(Pod::read(pod));
@@ -91,23 +91,23 @@ impl Judged<'_> {
             let plugin = (listed.make)(&args);
             snapshot.update_order();
             plugin.prepare(snapshot, &read);
-            let asked = Asked::new(&*plugin, Cycle { snapshot, pod: &read });
+            let prepared = PreparedPlugin::new(&*plugin, Cycle { snapshot, pod: &read });
             for node in world.nodes.iter().filter(|_| wanted.filter.is_some()) {
                 let want = wanted.filter.map(|filter| filter(&case, node)).unwrap_or(Verdict::Fits);
                 let state = snapshot.find(node.str("metadata.name")).expect("the node is known");
-                assert_eq!(asked.verdict(state), want, "{context} {} on {}: {}", listed.name, text(node), text(pod));
+                assert_eq!(prepared.verdict(state), want, "{context} {} on {}: {}", listed.name, text(node), text(pod));
             }
             if let Some(score) = wanted.score {
                 let nodes: Vec<&Tree> = world.nodes.iter().collect();
                 let want = score(&case, &nodes).unwrap_or_else(|| vec![0; nodes.len()]);
-                assert_eq!(asked.scores(&nodes), want, "{context} {}: {}", listed.name, text(pod));
+                assert_eq!(prepared.scores(&nodes), want, "{context} {}: {}", listed.name, text(pod));
             }
         }
     }
 
     /// Simulates removing pods from a node, as preemption does, and adding one back.
     fn check_what_if(&mut self, node: &Tree, context: &str) {
-        let Judged { world, settings, snapshot, pod } = self;
+        let ComparedPod { world, settings, snapshot, pod } = self;
         let (world, settings, pod) = (*world, *settings, *pod);
         let name = node.str("metadata.name");
         let read = Arc::new(Pod::read(pod));
@@ -124,23 +124,29 @@ impl Judged<'_> {
             snapshot.update_order();
             plugin.prepare(snapshot, &read);
             let cycle = Cycle { snapshot, pod: &read };
-            let mut asked = Asked::new(&*plugin, cycle);
+            let mut prepared = PreparedPlugin::new(&*plugin, cycle);
             // A skipped plugin gets no updates.
-            if asked.slot().is_none() {
+            if prepared.slot().is_none() {
                 continue;
             }
             let mut state = snapshot.find(name).expect("the node is known").clone();
             let gone: Vec<Arc<Pod>> = state.pods.iter().filter(|other| other.priority == 0).cloned().collect();
             for other in &gone {
                 state.remove(&other.uid);
-                asked.slot().into_iter().for_each(|slot| plugin.remove_pod(cycle, slot, other, &state));
+                prepared.slot().into_iter().for_each(|slot| plugin.remove_pod(cycle, slot, other, &state));
             }
             for other in gone.iter().filter(|other| Some(other.uid.as_str()) == back.as_deref()) {
                 state.add(other.clone());
-                asked.slot().into_iter().for_each(|slot| plugin.add_pod(cycle, slot, other, &state));
+                prepared.slot().into_iter().for_each(|slot| plugin.add_pod(cycle, slot, other, &state));
             }
             let want = filter(&case, node);
-            assert_eq!(asked.verdict(&state), want, "{context} {} without pods of {name}: {}", listed.name, text(pod));
+            assert_eq!(
+                prepared.verdict(&state),
+                want,
+                "{context} {} without pods of {name}: {}",
+                listed.name,
+                text(pod)
+            );
         }
     }
 }
@@ -150,20 +156,20 @@ fn text(object: &Tree) -> String {
 }
 
 /// A plugin with its PreFilter result for a pod.
-pub(super) struct Asked<'a> {
+pub(super) struct PreparedPlugin<'a> {
     plugin: &'a dyn Plugin,
     cycle: Cycle<'a>,
     /// None if it is skipped.
     pre_filter: Option<PreFilter>,
 }
 
-impl<'a> Asked<'a> {
-    pub(super) fn new(plugin: &'a dyn Plugin, cycle: Cycle<'a>) -> Asked<'a> {
+impl<'a> PreparedPlugin<'a> {
+    pub(super) fn new(plugin: &'a dyn Plugin, cycle: Cycle<'a>) -> PreparedPlugin<'a> {
         let pre_filter = match plugin.pre_filter(cycle) {
             PreFilter::Skip => None,
             other => Some(other),
         };
-        Asked { plugin, cycle, pre_filter }
+        PreparedPlugin { plugin, cycle, pre_filter }
     }
 
     /// Its state for the pod, if any.
@@ -177,15 +183,15 @@ impl<'a> Asked<'a> {
     pub(super) fn verdict(&self, node: &NodeState) -> Verdict {
         let verdict = match &self.pre_filter {
             None => Ok(()),
-            Some(PreFilter::Refuse(refusal)) => Err(refusal.clone()),
+            Some(PreFilter::Refuse(rejection)) => Err(rejection.clone()),
             Some(PreFilter::Check(slot) | PreFilter::Only(_, slot)) => self.plugin.filter(self.cycle, slot, node),
             Some(PreFilter::Skip) => Ok(()),
         };
         match verdict {
             Ok(()) => Verdict::Fits,
-            Err(refusal) => {
-                let reasons = refusal.reasons.iter().map(|reason| reason.to_string()).collect();
-                if refusal.is_final { Verdict::Unresolvable(reasons) } else { Verdict::Unschedulable(reasons) }
+            Err(rejection) => {
+                let reasons = rejection.reasons.iter().map(|reason| reason.to_string()).collect();
+                if rejection.is_final { Verdict::Unresolvable(reasons) } else { Verdict::Unschedulable(reasons) }
             }
         }
     }
@@ -208,13 +214,13 @@ impl<'a> Asked<'a> {
 
 #[test]
 fn detects_differences() {
-    let mut world = World::default();
+    let mut world = ClusterState::default();
     world.nodes.push(tree! { "metadata" => tree! { "name" => "n", "uid" => "n" } });
     let (mut snapshot, _) = snapshot(&world);
     world.nodes[0].child("spec").set("unschedulable", true);
     let pod = tree! { "metadata" => tree! { "name" => "p" } };
     let settings = Settings::default();
-    let mut judged = Judged { world: &world, settings: &settings, snapshot: &mut snapshot, pod: &pod };
+    let mut judged = ComparedPod { world: &world, settings: &settings, snapshot: &mut snapshot, pod: &pod };
     let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| judged.check("")));
     assert!(checked.is_err());
 }

@@ -3,7 +3,7 @@
 use api::{Tree, list, tree};
 use client::Random;
 
-use oracle::World;
+use oracle::ClusterState;
 
 pub(crate) struct Generator<'a> {
     pub random: &'a Random,
@@ -36,12 +36,12 @@ impl Generator<'_> {
         Tree::List((0..self.below(most + 1)).map(|_| make()).collect())
     }
 
-    pub(super) fn world(&mut self, nodes: u64, pods: u64) -> World {
-        let mut world = World {
+    pub(super) fn world(&mut self, nodes: u64, pods: u64) -> ClusterState {
+        let mut world = ClusterState {
             namespaces: NAMESPACES.iter().map(|name| self.namespace(name)).collect(),
             nodes: (0..nodes).map(|number| self.node(&format!("n{number}"))).collect(),
             services: (0..self.below(3)).map(|number| self.service(number)).collect(),
-            ..World::default()
+            ..ClusterState::default()
         };
         for name in ["one", "two"] {
             world.replica_sets.push(self.owner(name, true));
@@ -314,7 +314,7 @@ impl Generator<'_> {
         }
     }
 
-    fn storage(&self, world: &mut World) {
+    fn storage(&self, world: &mut ClusterState) {
         let in_zone = |zone: &str| {
             let requirement = tree! { "key" => KEYS[0], "operator" => "In", "values" => list![zone] };
             let term = tree! { "matchExpressions" => list![requirement] };
@@ -364,7 +364,7 @@ impl Generator<'_> {
         self.capacities(world);
     }
 
-    fn claims(&self, world: &mut World, namespace: &str) {
+    fn claims(&self, world: &mut ClusterState, namespace: &str) {
         let claim = |name: &str, class: &str, size: i64, mode: &str| {
             tree! {
                 "metadata" => tree! { "name" => name, "namespace" => namespace, "uid" => format!("{namespace}-{name}") },
@@ -391,7 +391,7 @@ impl Generator<'_> {
         ]);
     }
 
-    fn capacities(&self, world: &mut World) {
+    fn capacities(&self, world: &mut ClusterState) {
         if self.chance(50) {
             return;
         }

@@ -1,5 +1,5 @@
-//! Queueing hints are complete: if an event lets a plugin accept a node that it rejected, the plugin says that it may
-//! help.
+//! Queueing hints are complete: if an event lets a plugin accept a node that it rejected, its hint returns true for the
+//! event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use api::{Str, Tree};
 use client::Random;
 
-use super::compare::Asked;
+use super::compare::PreparedPlugin;
 use super::generate::{Generator, place};
+use super::object_store::{ObjectStore, put_namespace, snapshot};
 use super::seeds;
-use super::world::{Kept, put_namespace, snapshot};
 use crate::framework::{Cycle, Event};
 use crate::plugins::args::Args;
 use crate::plugins::list::PLUGINS;
 use crate::snapshot::{Kind, Snapshot};
-use oracle::{Verdict, World};
+use oracle::{ClusterState, Verdict};
 use podmodel::{Node, Pod};
 
 #[test]
@@ -55,7 +55,7 @@ fn hints_are_complete() {
 }
 
 #[derive(Debug)]
-enum Happened {
+enum ClusterChange {
     Placed(Pod),
     Gone(Pod),
     Changed(Pod, Pod),
@@ -67,26 +67,26 @@ enum Happened {
     Object(Kind, Option<Tree>, Tree),
 }
 
-impl Happened {
+impl ClusterChange {
     fn tell(&self, may_help: impl Fn(&Event) -> bool) -> bool {
         may_help(&match self {
-            Happened::Placed(pod) => Event::PodPlaced(pod),
-            Happened::Gone(pod) => Event::PodDeleted(pod),
-            Happened::Changed(old, new) => Event::PodChanged { old, new },
-            Happened::Itself(old, new) => Event::SelfChanged { old, new },
-            Happened::Added(node) => Event::NodeAdded(node),
-            Happened::NodeChanged(old, new) => Event::NodeChanged { old, new },
-            Happened::NodeDeleted(node) => Event::NodeDeleted(node),
-            Happened::Namespace => Event::NamespaceChanged,
-            Happened::Object(kind, old, new) => Event::Object { kind: *kind, old: old.as_ref(), new: Some(new) },
+            ClusterChange::Placed(pod) => Event::PodPlaced(pod),
+            ClusterChange::Gone(pod) => Event::PodDeleted(pod),
+            ClusterChange::Changed(old, new) => Event::PodChanged { old, new },
+            ClusterChange::Itself(old, new) => Event::SelfChanged { old, new },
+            ClusterChange::Added(node) => Event::NodeAdded(node),
+            ClusterChange::NodeChanged(old, new) => Event::NodeChanged { old, new },
+            ClusterChange::NodeDeleted(node) => Event::NodeDeleted(node),
+            ClusterChange::Namespace => Event::NamespaceChanged,
+            ClusterChange::Object(kind, old, new) => Event::Object { kind: *kind, old: old.as_ref(), new: Some(new) },
         })
     }
 }
 
 struct Cluster {
-    world: World,
+    world: ClusterState,
     snapshot: Snapshot,
-    kept: Arc<Kept>,
+    kept: Arc<ObjectStore>,
 }
 
 impl Cluster {
@@ -98,14 +98,14 @@ impl Cluster {
             let plugin = (listed.make)(&Args::default());
             self.snapshot.update_order();
             plugin.prepare(&mut self.snapshot, &pod);
-            let asked = Asked::new(&*plugin, Cycle { snapshot: &self.snapshot, pod: &pod });
-            let verdict = |state: &crate::snapshot::NodeState| asked.verdict(state) == Verdict::Fits;
+            let prepared = PreparedPlugin::new(&*plugin, Cycle { snapshot: &self.snapshot, pod: &pod });
+            let verdict = |state: &crate::snapshot::NodeState| prepared.verdict(state) == Verdict::Fits;
             all.push(self.snapshot.nodes().map(|state| (state.node.name.clone(), verdict(state))).collect());
         }
         all
     }
 
-    fn happen(&mut self, generator: &mut Generator<'_>, waiting: &mut Tree) -> Happened {
+    fn happen(&mut self, generator: &mut Generator<'_>, waiting: &mut Tree) -> ClusterChange {
         let at = generator.below(self.world.nodes.len() as u64) as usize;
         let has_pods = !self.world.pods.is_empty();
         match generator.below(9) {
@@ -117,52 +117,52 @@ impl Cluster {
                 let other = generator.pod();
                 waiting.child("metadata").set("labels", other.at("metadata.labels").clone());
                 waiting.child("spec").set("tolerations", other.at("spec.tolerations").clone());
-                Happened::Itself(old, Pod::read(waiting))
+                ClusterChange::Itself(old, Pod::read(waiting))
             }
             4 => {
                 let node = generator.node(&format!("new{}", generator.made));
                 self.snapshot.put_node(Node::read(&node));
                 self.world.nodes.push(node.clone());
-                Happened::Added(Node::read(&node))
+                ClusterChange::Added(Node::read(&node))
             }
             5 if self.world.nodes.len() > 1 => {
                 let node = self.world.nodes.swap_remove(at);
                 self.snapshot.remove_node(node.str("metadata.name"));
-                Happened::NodeDeleted(Node::read(&node))
+                ClusterChange::NodeDeleted(Node::read(&node))
             }
             6 => {
                 let index = generator.below(self.world.namespaces.len() as u64) as usize;
                 let namespace = generator.namespace(self.world.namespaces[index].str("metadata.name"));
                 put_namespace(&mut self.snapshot, &namespace);
                 self.world.namespaces[index] = namespace;
-                Happened::Namespace
+                ClusterChange::Namespace
             }
             7 => self.claim_changed(generator, waiting),
             _ => {
                 let node = generator.node(self.world.nodes[at].str("metadata.name"));
                 let old = std::mem::replace(&mut self.world.nodes[at], node.clone());
                 self.snapshot.put_node(Node::read(&node));
-                Happened::NodeChanged(Node::read(&old), Node::read(&node))
+                ClusterChange::NodeChanged(Node::read(&old), Node::read(&node))
             }
         }
     }
 
-    fn pod_placed(&mut self, generator: &mut Generator<'_>, at: usize) -> Happened {
+    fn pod_placed(&mut self, generator: &mut Generator<'_>, at: usize) -> ClusterChange {
         let mut pod = generator.pod();
         place(&mut pod, self.world.nodes[at].str("metadata.name"));
         let read = Pod::read(&pod);
         self.snapshot.put_pod(Arc::new(read.clone()));
         self.world.pods.push(pod);
-        Happened::Placed(read)
+        ClusterChange::Placed(read)
     }
 
-    fn pod_deleted(&mut self, generator: &Generator<'_>) -> Happened {
+    fn pod_deleted(&mut self, generator: &Generator<'_>) -> ClusterChange {
         let gone = self.world.pods.swap_remove(generator.below(self.world.pods.len() as u64) as usize);
         self.snapshot.remove_pod(gone.str("metadata.uid"));
-        Happened::Gone(Pod::read(&gone))
+        ClusterChange::Gone(Pod::read(&gone))
     }
 
-    fn pod_changed(&mut self, generator: &mut Generator<'_>) -> Happened {
+    fn pod_changed(&mut self, generator: &mut Generator<'_>) -> ClusterChange {
         let at = generator.below(self.world.pods.len() as u64) as usize;
         let old = Pod::read(&self.world.pods[at]);
         match generator.chance(50) {
@@ -174,11 +174,11 @@ impl Cluster {
         }
         let new = Pod::read(&self.world.pods[at]);
         self.snapshot.put_pod(Arc::new(new.clone()));
-        Happened::Changed(old, new)
+        ClusterChange::Changed(old, new)
     }
 
     /// A claim of the unscheduled pod is created or bound.
-    fn claim_changed(&mut self, generator: &Generator<'_>, waiting: &Tree) -> Happened {
+    fn claim_changed(&mut self, generator: &Generator<'_>, waiting: &Tree) -> ClusterChange {
         let namespace = waiting.str("metadata.namespace");
         let names = waiting.list("spec.volumes").iter().map(|volume| volume.str("persistentVolumeClaim.claimName"));
         let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("missing");
@@ -195,6 +195,6 @@ impl Cluster {
         self.world.claims.retain(|claim| !is_it(&claim));
         self.world.claims.push(new.clone());
         self.kept.put(Kind::PersistentVolumeClaim, &new);
-        Happened::Object(Kind::PersistentVolumeClaim, old, new)
+        ClusterChange::Object(Kind::PersistentVolumeClaim, old, new)
     }
 }

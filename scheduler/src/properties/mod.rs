@@ -4,9 +4,9 @@
 mod compare;
 mod generate;
 mod hints;
+mod object_store;
 mod settings;
 mod simulate;
-mod world;
 
 /// The seeds of a test.
 fn seeds(usual: u64) -> std::ops::Range<u64> {

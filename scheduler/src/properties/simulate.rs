@@ -6,13 +6,13 @@ use api::Tree;
 use client::Random;
 
 use super::generate::{Generator, place};
+use super::object_store::{ObjectStore, snapshot};
 use super::seeds;
-use super::world::{Kept, snapshot};
-use crate::cycle::{Decider, Decision, Preemption};
+use crate::cycle::{Decision, Preemption, SchedulingAlgorithm};
 use crate::framework::Point;
 use crate::plugins::list::default_profile;
 use crate::snapshot::{Kind, Snapshot};
-use oracle::{Case, Settings, World};
+use oracle::{Case, ClusterState, Settings};
 use podmodel::Pod;
 
 #[test]
@@ -36,8 +36,8 @@ fn run(seed: u64, is_judged: bool) -> Vec<String> {
     let nodes = 2 + generator.below(10);
     let world = generator.world(nodes, 0);
     let (snapshot, kept) = snapshot(&world);
-    let decider = Decider::new(Arc::new(default_profile("default-scheduler")));
-    let mut cluster = Cluster { world, snapshot, kept, decider, random: &random, is_judged, log: Vec::new() };
+    let algorithm = SchedulingAlgorithm::new(Arc::new(default_profile("default-scheduler")));
+    let mut cluster = Cluster { world, snapshot, kept, algorithm, random: &random, is_judged, log: Vec::new() };
     for round in 0..40 {
         let mut pod = generator.pod();
         bind_at_once_only(&mut pod);
@@ -65,10 +65,10 @@ fn bind_at_once_only(pod: &mut Tree) {
 }
 
 struct Cluster<'a> {
-    world: World,
+    world: ClusterState,
     snapshot: Snapshot,
-    kept: Arc<Kept>,
-    decider: Decider,
+    kept: Arc<ObjectStore>,
+    algorithm: SchedulingAlgorithm,
     random: &'a Random,
     /// Whether the reference checks each step.
     is_judged: bool,
@@ -78,14 +78,14 @@ struct Cluster<'a> {
 impl Cluster<'_> {
     fn schedule(&mut self, pod: Tree, context: &str) {
         let read = Arc::new(Pod::read(&pod));
-        let decided = self.decider.decide(&mut self.snapshot, &read, self.random);
+        let decided = self.algorithm.decide(&mut self.snapshot, &read, self.random);
         let name = pod.str("metadata.name").to_string();
         match decided.decision {
             Decision::Place { node, .. } => {
                 let state = self.snapshot.node(node).expect("the node is there");
                 let node = state.name().to_string();
                 let cycle = crate::framework::Cycle { snapshot: &self.snapshot, pod: &read };
-                for (position, plugin) in self.decider.profile.at(Point::Reserve) {
+                for (position, plugin) in self.algorithm.profile.at(Point::Reserve) {
                     plugin.reserve(cycle, &decided.slots[position], state).expect("what was chosen can be had");
                     plugin.unreserve(&read, &node);
                 }
@@ -114,8 +114,8 @@ impl Cluster<'_> {
         }
         let settings = Settings::default();
         let case = self.case(&settings, pod);
-        let refusal = self.world.node(node).and_then(|node| case.refusal(node));
-        assert_eq!(refusal, None, "{context}: {node} for {pod:?}");
+        let rejection = self.world.node(node).and_then(|node| case.rejection(node));
+        assert_eq!(rejection, None, "{context}: {node} for {pod:?}");
         assert!(case.best().contains(&node), "{context}: {node} is not among {:?} for {pod:?}", case.best());
     }
 
@@ -131,9 +131,9 @@ impl Cluster<'_> {
 
     /// No victim is as important as the pod, and none is needless.
     fn check_preemption(&self, pod: &Tree, node: &str, victims: &[String], context: &str) {
-        let wrong = oracle::wrongly_evicted(&self.world, pod, victims);
+        let wrong = oracle::find_wrong_victims(&self.world, pod, victims);
         assert!(wrong.is_empty() && !victims.is_empty(), "{context}: {wrong:?} of {victims:?}");
-        let needless = oracle::needless(&self.world, &Settings::default(), pod, node, victims);
+        let needless = oracle::find_needless_victims(&self.world, &Settings::default(), pod, node, victims);
         assert!(needless.is_empty(), "{context}: {needless:?} of {victims:?} from {node} for {pod:?}");
     }
 

@@ -23,7 +23,7 @@ pub(crate) const LONGEST_PARKED: Duration = Duration::from_secs(300);
 /// Backoffs that expire within this window count as simultaneous for ordering.
 const SAME_WINDOW: Duration = Duration::from_secs(1);
 
-/// Where a queued pod is.
+/// The state of a queued pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum QueueState {
     Active,
@@ -75,7 +75,7 @@ pub(crate) struct Queue {
     longest_back_off: Duration,
     /// By uid. Never iterated.
     entries: HashMap<Str, Entry>,
-    active: BinaryHeap<Turn>,
+    active: BinaryHeap<ActiveEntry>,
     backing_off: BTreeMap<(Instant, u64), Str>,
     /// By number, which is the order of arrival.
     parked: BTreeMap<u64, Str>,
@@ -83,32 +83,32 @@ pub(crate) struct Queue {
 }
 
 /// An entry of the active heap.
-struct Turn {
+struct ActiveEntry {
     waiting: QueuedPod,
     number: u64,
     sort: Arc<dyn Plugin>,
 }
 
-impl Ord for Turn {
+impl Ord for ActiveEntry {
     /// The heap returns the largest first.
-    fn cmp(&self, other: &Turn) -> Ordering {
+    fn cmp(&self, other: &ActiveEntry) -> Ordering {
         self.sort.compare(&other.waiting, &self.waiting).then(other.number.cmp(&self.number))
     }
 }
 
-impl PartialOrd for Turn {
-    fn partial_cmp(&self, other: &Turn) -> Option<Ordering> {
+impl PartialOrd for ActiveEntry {
+    fn partial_cmp(&self, other: &ActiveEntry) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Turn {
-    fn eq(&self, other: &Turn) -> bool {
+impl PartialEq for ActiveEntry {
+    fn eq(&self, other: &ActiveEntry) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Turn {}
+impl Eq for ActiveEntry {}
 
 impl Queue {
     /// `sort` is the QueueSort plugin.
@@ -135,8 +135,8 @@ impl Queue {
 
     /// Adds a new pod. `gated_by` is the plugin that gates it.
     pub(crate) fn add(&mut self, pod: Arc<Pod>, gated_by: Option<&'static str>, now: Instant) {
-        let refused_by = gated_by.into_iter().collect();
-        let waiting = QueuedPod { pod, since: now, first_tried: None, attempts: 0, failures: 0, refused_by };
+        let rejected_by = gated_by.into_iter().collect();
+        let waiting = QueuedPod { pod, since: now, first_tried: None, attempts: 0, failures: 0, rejected_by };
         let uid = waiting.pod.uid.clone();
         self.entries.insert(uid.clone(), Entry { waiting, place: QueueState::Gated, number: 0 });
         if gated_by.is_none() {
@@ -157,7 +157,7 @@ impl Queue {
         match (gated_by, entry.place) {
             (Some(_), QueueState::Taken { .. }) => {}
             (Some(plugin), _) => {
-                entry.waiting.refused_by = vec![plugin];
+                entry.waiting.rejected_by = vec![plugin];
                 self.move_to(uid, QueueState::Gated);
             }
             (None, QueueState::Gated) => self.activate(uid),
@@ -166,16 +166,16 @@ impl Queue {
     }
 
     pub(crate) fn remove(&mut self, uid: &str) -> Option<QueuedPod> {
-        self.leave(uid);
+        self.remove_entry(uid);
         self.entries.remove(uid).map(|entry| entry.waiting)
     }
 
     /// The next pod to attempt. If there is no other, a pod in backoff after a rejection is attempted early, since an
     /// event may have helped it.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<QueuedPod> {
-        self.wake_due(now);
+        self.requeue_due(now);
         let uid = self.next_active().or_else(|| self.next_backing_off())?;
-        self.leave(&uid);
+        self.remove_entry(&uid);
         let entry = self.entries.get_mut(&uid)?;
         entry.place = QueueState::Taken { missed: false };
         entry.waiting.attempts += 1;
@@ -207,20 +207,20 @@ impl Queue {
         Some(best.waiting.pod.uid.clone())
     }
 
-    /// It was rejected by these plugins and waits for an event.
-    pub(crate) fn park(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
+    /// Marks a pod that these plugins rejected; it waits for an event.
+    pub(crate) fn mark_unschedulable(&mut self, uid: &str, rejected_by: Vec<&'static str>, now: Instant) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
-        entry.waiting.refused_by = refused_by;
+        entry.waiting.rejected_by = rejected_by;
         entry.waiting.failures += 1;
         entry.waiting.since = now;
         let missed = entry.place == QueueState::Taken { missed: true };
         self.move_to(uid, QueueState::Parked);
         if missed {
-            self.wake(uid, now);
+            self.requeue(uid, now);
         }
     }
 
-    /// It failed with an error and is retried after a backoff.
+    /// Retries a pod that failed with an error, after a backoff.
     pub(crate) fn retry(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         entry.waiting.failures += 1;
@@ -231,7 +231,7 @@ impl Queue {
 
     /// Requeues the pods that an event may help; returns where they are now. `may_help` may update the rejecting
     /// plugins.
-    pub(crate) fn happened(
+    pub(crate) fn requeue_by_event(
         &mut self,
         now: Instant,
         mut may_help: impl FnMut(&mut QueuedPod) -> bool,
@@ -239,19 +239,19 @@ impl Queue {
         let entries = &mut self.entries;
         let mut waiting = |uid: &&Str| entries.get_mut(*uid).is_some_and(|entry| may_help(&mut entry.waiting));
         let helped: Vec<Str> = self.parked.values().filter(|uid| waiting(uid)).cloned().collect();
-        helped.iter().for_each(|uid| self.wake(uid, now));
+        helped.iter().for_each(|uid| self.requeue(uid, now));
         helped.iter().filter_map(|uid| Some(self.entries.get(uid)?.place)).collect()
     }
 
     /// An event concerns a pod with an attempt in progress.
-    pub(crate) fn miss(&mut self, uid: &str) {
+    pub(crate) fn record_missed_event(&mut self, uid: &str) {
         if let Some(Entry { place: QueueState::Taken { missed }, .. }) = self.entries.get_mut(uid) {
             *missed = true;
         }
     }
 
     /// Requeues an unschedulable pod, after its backoff.
-    pub(crate) fn wake(&mut self, uid: &str, now: Instant) {
+    pub(crate) fn requeue(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get(uid) else { return };
         if entry.place != QueueState::Parked {
             return;
@@ -271,7 +271,7 @@ impl Queue {
         back.into_iter().chain(flush).min()
     }
 
-    fn wake_due(&mut self, now: Instant) {
+    fn requeue_due(&mut self, now: Instant) {
         while let Some((_, uid)) = self.backing_off.first_key_value().filter(|((until, _), _)| *until <= now) {
             let uid = uid.clone();
             self.activate(&uid);
@@ -297,7 +297,7 @@ impl Queue {
 
     /// Moves a pod.
     fn move_to(&mut self, uid: &str, place: QueueState) {
-        self.leave(uid);
+        self.remove_entry(uid);
         self.number += 1;
         let number = self.number;
         let Some(entry) = self.entries.get_mut(uid) else { return };
@@ -305,7 +305,7 @@ impl Queue {
         let uid = entry.waiting.pod.uid.clone();
         match place {
             QueueState::Active => {
-                let turn = Turn { waiting: entry.waiting.clone(), number, sort: self.sort.clone() };
+                let turn = ActiveEntry { waiting: entry.waiting.clone(), number, sort: self.sort.clone() };
                 self.active.push(turn);
             }
             QueueState::BackOff { until, .. } => drop(self.backing_off.insert((until, number), uid)),
@@ -315,7 +315,7 @@ impl Queue {
     }
 
     /// The heap drops stale entries lazily.
-    fn leave(&mut self, uid: &str) {
+    fn remove_entry(&mut self, uid: &str) {
         let Some(entry) = self.entries.get(uid) else { return };
         match entry.place {
             QueueState::BackOff { until, .. } => drop(self.backing_off.remove(&(until, entry.number))),
@@ -329,7 +329,7 @@ impl Queue {
         let mut counts = BTreeMap::new();
         for entry in self.entries.values().filter(|entry| matches!(entry.place, QueueState::Parked | QueueState::Gated))
         {
-            for plugin in &entry.waiting.refused_by {
+            for plugin in &entry.waiting.rejected_by {
                 *counts.entry((entry.waiting.pod.scheduler_name.clone(), *plugin)).or_default() += 1;
             }
         }

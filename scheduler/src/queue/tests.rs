@@ -34,8 +34,8 @@ async fn backoff_grows_and_ends_early_if_idle() {
     queue.add(pod("a").pod(), None, now);
     for (failures, seconds) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (6, 10)] {
         queue.pop(now).expect("a pod");
-        queue.park("a", vec!["NodePorts"], now);
-        assert_eq!(queue.happened(now, |waiting| waiting.refused_by == ["NodePorts"]).len(), 1);
+        queue.mark_unschedulable("a", vec!["NodePorts"], now);
+        assert_eq!(queue.requeue_by_event(now, |waiting| waiting.rejected_by == ["NodePorts"]).len(), 1);
         let until = now + SECOND * seconds;
         assert_eq!(queue.get("a").map(|(_, place)| place), Some(QueueState::BackOff { until, is_error: false }));
         assert_eq!((queue.next_due(), queue.get("a").map(|(one, _)| one.failures)), (Some(until), Some(failures)));
@@ -60,9 +60,9 @@ async fn events_and_flush_requeue_pods() {
     for name in ["a", "b"] {
         queue.add(pod(name).pod(), None, now);
         queue.pop(now);
-        queue.park(name, vec![name_of(name)], now);
+        queue.mark_unschedulable(name, vec![name_of(name)], now);
     }
-    assert_eq!(queue.happened(now, |waiting| waiting.refused_by.contains(&"NodeName")).len(), 1);
+    assert_eq!(queue.requeue_by_event(now, |waiting| waiting.rejected_by.contains(&"NodeName")).len(), 1);
     assert_eq!(queue.counts(), Counts { active: 0, backing_off: 1, parked: 1, gated: 0 });
     assert_eq!(queue.pop(now).map(|waiting| waiting.pod.name.to_string()).as_deref(), Some("a"));
     assert_eq!(queue.next_due(), Some(now + LONGEST_PARKED));
@@ -79,8 +79,8 @@ async fn events_during_an_attempt_are_not_missed() {
     let (mut queue, now) = (queue(), Instant::now());
     queue.add(pod("a").pod(), None, now);
     queue.pop(now);
-    queue.miss("a");
-    queue.park("a", vec!["NodePorts"], now);
+    queue.record_missed_event("a");
+    queue.mark_unschedulable("a", vec!["NodePorts"], now);
     assert!(matches!(queue.get("a"), Some((_, QueueState::BackOff { is_error: false, .. }))));
 }
 

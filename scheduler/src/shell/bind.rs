@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Note;
+use client::EventDetails;
 use stdx::backoff::Backoff;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -123,10 +123,10 @@ async fn bound(shared: &Shared, placement: &Placement) {
     let waited = placement.waiting.first_tried.unwrap_or(placement.decided).elapsed();
     shared.metrics.bound(placement.waiting.attempts, waited);
     let text = format!("Successfully assigned {}/{} to {}", pod.namespace, pod.name, pod.node_name);
-    let note = Note { reason: "Scheduled", action: "Binding", related: None, text };
+    let note = EventDetails { reason: "Scheduled", action: "Binding", related: None, text };
     for (_, plugin) in profile.at(Point::PostBind) {
         plugin.post_bind(pod, &pod.node_name);
     }
     // Bindings are as fast as their events can be written: otherwise a burst would drop its own events.
-    shared.recorder(profile).note_normal_in_turn(&reference(pod), note).await;
+    shared.recorder(profile).queue_normal_event(&reference(pod), note).await;
 }

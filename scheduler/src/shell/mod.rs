@@ -2,9 +2,9 @@
 //! bindings, status updates, events, and preemptions.
 
 mod bind;
+mod informers;
 mod preempt;
 mod status;
-mod watched;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::{Str, Tree, tree};
-use client::{Change, Client, Events, Informers, Note, Random, Recorder, Resource, Selection, Store};
+use client::{Change, Client, EventDetails, Events, Informers, Random, Recorder, Resource, Selection, Store};
 use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 use thiserror::Error;
@@ -23,11 +23,11 @@ use tokio::time::Instant;
 use crate::changes::Changes;
 use crate::config::{Configuration, ExtenderConfig};
 use crate::core::{Core, ExtenderCall, ExtenderQuery, Placement, Step, Unschedulable};
+use crate::explain;
 use crate::extender::{ExtenderTransport, Extenders};
-use crate::framework::{Handle, Profile, Rejected, WaitingPods};
+use crate::framework::{Handle, PermitRejection, Profile, WaitingPods};
 use crate::metrics::{Attempt, Gauges, Metrics};
 use crate::pod_resources;
-use crate::why;
 use podmodel::Pod;
 
 const PODS: Resource = Resource::core("pods");
@@ -47,7 +47,7 @@ const DECISIONS_PER_TURN: usize = 16;
 /// How long running work may take to finish at shutdown.
 const LONGEST_END: Duration = Duration::from_secs(5);
 
-/// What a scheduler needs from its process.
+/// The dependencies of a scheduler.
 pub struct Environment {
     pub client: Client,
     pub configuration: Configuration,
@@ -86,7 +86,7 @@ pub(crate) struct Shared {
 }
 
 /// Handle of a running scheduler.
-pub struct Running {
+pub struct SchedulerHandle {
     shared: Arc<Shared>,
     informers: Arc<Informers>,
     decides: JoinHandle<()>,
@@ -116,17 +116,17 @@ pub enum WhatIfError {
 }
 
 /// Starts a scheduler for the pods of all its profiles.
-pub fn start(environment: Environment) -> Result<Running, StartError> {
-    let running = stand_by(environment)?;
+pub fn start(environment: Environment) -> Result<SchedulerHandle, StartError> {
+    let running = start_standby(environment)?;
     running.lead();
     Ok(running)
 }
 
 /// Starts a scheduler that runs its informers but makes no decisions before it [leads](Running::lead).
-pub fn stand_by(environment: Environment) -> Result<Running, StartError> {
+pub fn start_standby(environment: Environment) -> Result<SchedulerHandle, StartError> {
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.client.clone(), random.clone()));
-    let objects = Arc::new(watched::Stores::new(&informers));
+    let objects = Arc::new(informers::Stores::new(&informers));
     let configuration = environment.configuration;
     let extenders = extenders(configuration.extenders, environment.extender_transport)?;
     let extended = |profile: Profile| match &extenders {
@@ -140,7 +140,7 @@ pub fn stand_by(environment: Environment) -> Result<Running, StartError> {
     core.extenders = extenders.clone();
     let events = Events::start(environment.clock.clone(), environment.client_metrics.clone());
     let recorder = |profile: &Arc<Profile>| {
-        let recorder = events.recorder(environment.client.clone(), watched::name_for_good(&profile.scheduler_name));
+        let recorder = events.recorder(environment.client.clone(), informers::leak_name(&profile.scheduler_name));
         (profile.clone(), recorder.on(&environment.host))
     };
     let pods = informers.informer(LIVING_PODS);
@@ -161,14 +161,14 @@ pub fn stand_by(environment: Environment) -> Result<Running, StartError> {
         statuses: status::Statuses::new(environment.client_metrics.queue("scheduler-status")),
         metrics: environment.metrics,
     });
-    watched::follow(&shared, &informers);
+    informers::follow(&shared, &informers);
     informers.start();
     let decides = tokio::spawn(shared.clone().decide_all(informers.clone()));
     let writers = (0..status::WRITERS).map(|_| tokio::spawn(status::write_all(shared.clone()))).collect();
-    Ok(Running { shared, informers, decides, writers })
+    Ok(SchedulerHandle { shared, informers, decides, writers })
 }
 
-impl Running {
+impl SchedulerHandle {
     /// Starts to make decisions.
     pub fn lead(&self) {
         self.shared.leads.send_replace(true);
@@ -240,7 +240,7 @@ pub struct Explainer(Weak<Shared>);
 impl Explainer {
     /// Whether this scheduler has a profile of the name.
     pub fn is_for(&self, scheduler_name: &str) -> bool {
-        self.0.upgrade().is_some_and(|shared| shared.core().decider(scheduler_name).is_some())
+        self.0.upgrade().is_some_and(|shared| shared.core().algorithm(scheduler_name).is_some())
     }
 
     /// The result of every node. None if the pod is not unschedulable or was not attempted yet.
@@ -253,7 +253,7 @@ impl Explainer {
         self.0.upgrade().map(|shared| shared.render_metrics()).unwrap_or_default()
     }
 
-    /// Where a pod with this manifest would be scheduled; nothing is bound.
+    /// The node for a pod with this manifest; nothing is bound.
     pub fn what_if(&self, manifest: &Tree) -> Result<Tree, WhatIfError> {
         let shared = self.0.upgrade().ok_or(WhatIfError::Stopped)?;
         shared.core().what_if(manifest)
@@ -389,8 +389,9 @@ impl Shared {
     }
 
     fn record_failure(&self, profile: &Arc<Profile>, pod: &Pod, why: &str) {
-        let note = Note { reason: "FailedScheduling", action: "Scheduling", related: None, text: why.to_string() };
-        self.recorder(profile).note_warning(&reference(pod), note);
+        let note =
+            EventDetails { reason: "FailedScheduling", action: "Scheduling", related: None, text: why.to_string() };
+        self.recorder(profile).record_warning(&reference(pod), note);
     }
 
     fn recorder(&self, profile: &Arc<Profile>) -> &Recorder {
@@ -400,7 +401,7 @@ impl Shared {
     }
 
     /// A pod was rejected by Permit.
-    fn not_permitted(self: &Arc<Shared>, placement: &Placement, rejected: &Rejected) {
+    fn not_permitted(self: &Arc<Shared>, placement: &Placement, rejected: &PermitRejection) {
         let waits = self.core().not_permitted(placement, rejected, Instant::now());
         self.moved.notify_one();
         if let Some(waits) = waits {
@@ -447,19 +448,19 @@ fn reference(pod: &Pod) -> Tree {
 }
 
 impl Core {
-    /// Where a pod with this manifest would be scheduled, or why nowhere.
+    /// The node for a pod with this manifest, or why there is none.
     fn what_if(&mut self, manifest: &Tree) -> Result<Tree, WhatIfError> {
         let mut pod = Pod::read(manifest);
         if pod.scheduler_name.is_empty() {
             pod.scheduler_name = crate::plugins::list::DEFAULT_SCHEDULER.into();
         }
         let (name, pod) = (pod.scheduler_name.clone(), Arc::new(pod));
-        let (decider, snapshot, random) =
-            self.decider(&name).ok_or_else(|| WhatIfError::NoProfile(name.to_string()))?;
-        let decided = decider.what_if(snapshot, &pod, random);
-        let profile = decider.profile.clone();
-        let report_unschedulable = why::decided(&decided.decision, &profile, snapshot);
-        self.forget_responses(&pod);
+        let (algorithm, snapshot, random) =
+            self.algorithm(&name).ok_or_else(|| WhatIfError::NoProfile(name.to_string()))?;
+        let decided = algorithm.what_if(snapshot, &pod, random);
+        let profile = algorithm.profile.clone();
+        let report_unschedulable = explain::decided(&decided.decision, &profile, snapshot);
+        self.drop_responses(&pod);
         Ok(report_unschedulable)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::{Tree, list, tree};
-use client::{DeleteOptions, Note, Patch, Result};
+use client::{DeleteOptions, EventDetails, Patch, Result};
 use tokio::time::Instant;
 
 use super::{PODS, Shared, reference};
@@ -20,7 +20,7 @@ pub(super) async fn preempt(shared: Arc<Shared>, waits: Unschedulable) {
     }
     let (mut core, uid, now) = (shared.core(), &waits.pod.uid, Instant::now());
     match result {
-        Ok(()) => core.preemption_done(uid, waits.refused_by.clone(), now),
+        Ok(()) => core.preemption_done(uid, waits.rejected_by.clone(), now),
         Err(error) => {
             tracing::warn!(pod = &*waits.pod.key, %error, "preemption failed, requeueing pod");
             core.preemption_failed(uid, now);
@@ -50,13 +50,13 @@ async fn evict(shared: &Shared, waits: &Unschedulable, victim: &Pod) -> Result<(
     let node = &victim.node_name;
     let text = format!("Preempted by pod {} on node {node}", waits.pod.uid);
     let preemptor = reference(&waits.pod);
-    let note = Note { reason: "Preempted", action: "Preempting", related: Some(&preemptor), text };
-    shared.recorder(&waits.profile).note_normal(&reference(victim), note);
+    let note = EventDetails { reason: "Preempted", action: "Preempting", related: Some(&preemptor), text };
+    shared.recorder(&waits.profile).record_normal(&reference(victim), note);
     Ok(())
 }
 
-/// A conflict does not mean that: another client may have written at the same time. If it was another pod of the same
-/// name, the next decision sees that.
+/// A conflict does not mean that the pod is deleted: another client may have written at the same time. If it was
+/// another pod of the same name, the next decision detects that.
 fn is_gone(result: &Result<Tree>) -> bool {
     result.as_ref().is_err_and(|error| error.is_not_found())
 }

@@ -141,12 +141,12 @@ mod tests {
         let fresh = pod("p");
         let first = patch(&fresh.0, &update("no", NominationChange::Unchanged), 0).expect("a patch");
         assert_eq!(first.list("status.conditions")[0].str("lastTransitionTime"), "1970-01-01T00:00:00Z");
-        let said = fresh.with("status.conditions", first.at("status.conditions").clone());
-        assert_eq!(patch(&said.0, &update("no", NominationChange::Cleared), 5), None);
-        let other = patch(&said.0, &update("never", NominationChange::Set("n".into())), 5).expect("a patch");
+        let updated = fresh.with("status.conditions", first.at("status.conditions").clone());
+        assert_eq!(patch(&updated.0, &update("no", NominationChange::Cleared), 5), None);
+        let other = patch(&updated.0, &update("never", NominationChange::Set("n".into())), 5).expect("a patch");
         assert_eq!(other.list("status.conditions")[0].str("lastTransitionTime"), "1970-01-01T00:00:00Z");
         assert_eq!(other.str("status.nominatedNodeName"), "n");
-        let kept = said.with("status.nominatedNodeName", "n");
+        let kept = updated.with("status.nominatedNodeName", "n");
         let cleared = patch(&kept.0, &update("no", NominationChange::Cleared), 5).expect("a patch");
         assert_eq!(cleared.at("status"), &tree! { "nominatedNodeName" => Tree::Null });
     }

@@ -31,7 +31,7 @@ pub struct AffinityIndex {
 
 impl AffinityIndex {
     /// Terms of assigned pods that match this pod, with the nodes of those pods.
-    pub(crate) fn meaning<'a>(
+    pub(crate) fn matching_terms<'a>(
         &'a self,
         pod: &'a Pod,
         namespace_labels: &'a Labels,
@@ -43,7 +43,7 @@ impl AffinityIndex {
     }
 
     /// Keys of terms whose domains are not tracked yet.
-    pub(crate) fn unfollowed(&self, topology: &Topology) -> Vec<Str> {
+    pub(crate) fn untracked_keys(&self, topology: &Topology) -> Vec<Str> {
         let keys = self.keys.keys().filter(|key| topology.domains(key).is_none());
         keys.cloned().collect()
     }

@@ -46,7 +46,7 @@ impl NodeId {
 /// Labels of namespaces by name.
 pub type Namespaces = BTreeMap<Str, Labels>;
 
-/// The cluster as the scheduler sees it, updated by each change.
+/// The scheduler's view of the cluster, updated by each change.
 pub struct Snapshot {
     /// By [`NodeId`]; None if the node was deleted.
     slots: Vec<Option<NodeState>>,
@@ -63,7 +63,7 @@ pub struct Snapshot {
     /// By [`NodeId`]: names at the time the order was built.
     names: Arc<[Str]>,
     /// Assigned pods, by uid.
-    placed: HashMap<Str, Placed>,
+    placed: HashMap<Str, PlacedPod>,
     /// Pods by the name of a missing node.
     orphans: BTreeMap<Str, Vec<Arc<Pod>>>,
     /// Unscheduled pods by the name of their nominated node.
@@ -84,7 +84,7 @@ pub struct Snapshot {
     pub objects: Arc<dyn Objects>,
 }
 
-struct Placed {
+struct PlacedPod {
     pod: Arc<Pod>,
     /// The binding is not confirmed yet.
     is_assumed: bool,
@@ -122,7 +122,7 @@ impl Snapshot {
     /// Rebuilds the node order if needed. Called once before a decision.
     pub(crate) fn update_order(&mut self) {
         if std::mem::take(&mut self.is_order_stale) {
-            self.order = nodes::in_turn(self.slots.iter().flatten());
+            self.order = nodes::alternate_zones(self.slots.iter().flatten());
             let name =
                 |slot: &Option<NodeState>| slot.as_ref().map(|state| state.node.name.clone()).unwrap_or_default();
             self.names = self.slots.iter().map(name).collect();
@@ -221,11 +221,11 @@ impl Snapshot {
     }
 
     /// Tracks the domains of a key from now on.
-    pub fn follow(&mut self, key: &str) {
-        self.topology.follow(key, self.slots.iter().flatten());
+    pub fn track_key(&mut self, key: &str) {
+        self.topology.track_key(key, self.slots.iter().flatten());
     }
 
-    fn touch(&mut self, id: NodeId) {
+    fn bump_generation(&mut self, id: NodeId) {
         self.generation += 1;
         if let Some(slot) = self.generations.get_mut(id.at()) {
             *slot = self.generation;

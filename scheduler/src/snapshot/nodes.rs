@@ -79,7 +79,7 @@ impl Snapshot {
         }
         let is_moved = state.node.labels != node.labels;
         if is_moved {
-            state.pods.iter().for_each(|pod| self.unindex(pod, id));
+            state.pods.iter().for_each(|pod| self.remove_from_index(pod, id));
             self.topology.remove_node(&state);
             self.is_order_stale |= state.node.zone() != node.zone();
         }
@@ -92,7 +92,7 @@ impl Snapshot {
             state.pods.iter().for_each(|pod| self.index(pod, id));
         }
         self.slots[id.at()] = Some(state);
-        self.touch(id);
+        self.bump_generation(id);
     }
 
     fn add_node(&mut self, node: Node) {
@@ -111,18 +111,18 @@ impl Snapshot {
             self.index(&pod, id);
             state.add(pod);
         }
-        self.note_kept(id, &name);
+        self.update_slot(id, &name);
         self.by_name.insert(name, id);
         self.slots[id.at()] = Some(state);
         self.is_order_stale = true;
-        self.touch(id);
+        self.bump_generation(id);
     }
 
     /// Its pods are kept: the node may return, and they count until they are deleted.
     pub(crate) fn remove_node(&mut self, name: &str) {
         let Some(id) = self.by_name.remove(name) else { return };
         let Some(state) = self.slots[id.at()].take() else { return };
-        state.pods.iter().for_each(|pod| self.unindex(pod, id));
+        state.pods.iter().for_each(|pod| self.remove_from_index(pod, id));
         self.topology.remove_node(&state);
         self.images.remove(&state.node);
         self.nodes_generation += 1;
@@ -131,13 +131,13 @@ impl Snapshot {
         }
         self.free.push(id);
         self.is_order_stale = true;
-        self.touch(id);
+        self.bump_generation(id);
     }
 }
 
 /// Nodes alternating between zones, so that the first few are spread. Zones are sorted by name, nodes of a zone by
 /// slot.
-pub(super) fn in_turn<'a>(nodes: impl Iterator<Item = &'a NodeState>) -> Vec<NodeId> {
+pub(super) fn alternate_zones<'a>(nodes: impl Iterator<Item = &'a NodeState>) -> Vec<NodeId> {
     let mut zones: BTreeMap<Str, Vec<NodeId>> = BTreeMap::new();
     for state in nodes {
         zones.entry(state.node.zone()).or_default().push(state.id);

@@ -8,13 +8,13 @@ use podmodel::Pod;
 impl Snapshot {
     /// Nominates a pod to a node; a pod has one nomination at a time.
     pub(crate) fn nominate(&mut self, pod: Arc<Pod>, node: &str) {
-        self.unnominate(&pod.uid);
+        self.remove_nomination(&pod.uid);
         self.nominated_at.insert(pod.uid.clone(), node.into());
         self.nominated.entry(node.into()).or_default().push(pod);
-        self.note_named(node);
+        self.update_node(node);
     }
 
-    pub(crate) fn unnominate(&mut self, uid: &str) {
+    pub(crate) fn remove_nomination(&mut self, uid: &str) {
         let Some(node) = self.nominated_at.remove(uid) else { return };
         if let Some(pods) = self.nominated.get_mut(&node) {
             pods.retain(|pod| pod.uid != uid);
@@ -22,7 +22,7 @@ impl Snapshot {
                 self.nominated.remove(&node);
             }
         }
-        self.note_named(&node);
+        self.update_node(&node);
     }
 
     pub(crate) fn nominated(&self, node: &str) -> &[Arc<Pod>] {
@@ -43,16 +43,16 @@ impl Snapshot {
     }
 
     /// Updates the array by slot from the map by name.
-    pub(super) fn note_kept(&mut self, id: NodeId, name: &str) {
+    pub(super) fn update_slot(&mut self, id: NodeId, name: &str) {
         let is_kept = self.nominated.contains_key(name);
         if let Some(slot) = self.kept.get_mut(id.at()) {
             *slot = is_kept;
         }
     }
 
-    fn note_named(&mut self, node: &str) {
+    fn update_node(&mut self, node: &str) {
         if let Some(&id) = self.by_name.get(node) {
-            self.note_kept(id, node);
+            self.update_slot(id, node);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{NodeId, Placed, Snapshot};
+use super::{NodeId, PlacedPod, Snapshot};
 use podmodel::Pod;
 
 impl Snapshot {
@@ -13,7 +13,7 @@ impl Snapshot {
         }
         if let Some(placed) = self.placed.get_mut(&pod.uid) {
             placed.is_assumed = false;
-            if same_place(&placed.pod, &pod) {
+            if counts_equally(&placed.pod, &pod) {
                 return self.refresh(pod);
             }
             self.remove_pod(&pod.uid);
@@ -63,13 +63,13 @@ impl Snapshot {
             return;
         };
         if let Some(pod) = self.slots[id.at()].as_mut().and_then(|state| state.remove(uid)) {
-            self.unindex(&pod, id);
+            self.remove_from_index(&pod, id);
         }
-        self.touch(id);
+        self.bump_generation(id);
     }
 
     fn place(&mut self, pod: Arc<Pod>, is_assumed: bool) {
-        self.placed.insert(pod.uid.clone(), Placed { pod: pod.clone(), is_assumed });
+        self.placed.insert(pod.uid.clone(), PlacedPod { pod: pod.clone(), is_assumed });
         let Some(&id) = self.by_name.get(&pod.node_name) else {
             self.orphans.entry(pod.node_name.clone()).or_default().push(pod);
             return;
@@ -78,7 +78,7 @@ impl Snapshot {
         if let Some(state) = &mut self.slots[id.at()] {
             state.add(pod);
         }
-        self.touch(id);
+        self.bump_generation(id);
     }
 
     /// No counted field of the pod has changed, but others may have.
@@ -101,14 +101,14 @@ impl Snapshot {
         self.matching.add(pod, id, &self.namespaces);
     }
 
-    pub(super) fn unindex(&mut self, pod: &Arc<Pod>, id: NodeId) {
+    pub(super) fn remove_from_index(&mut self, pod: &Arc<Pod>, id: NodeId) {
         self.affinity.remove(pod, id);
         self.matching.remove(pod, id);
     }
 }
 
 /// Whether all counted fields of a pod are equal.
-fn same_place(old: &Pod, new: &Pod) -> bool {
+fn counts_equally(old: &Pod, new: &Pod) -> bool {
     old.node_name == new.node_name
         && old.labels == new.labels
         && (Arc::ptr_eq(&old.spec, &new.spec) || old.spec == new.spec)

@@ -19,7 +19,7 @@ pub struct SelectorIndex {
 
 #[derive(Debug)]
 enum Owner {
-    /// They replace labels of services with the same keys.
+    /// The labels replace those of services with the same keys.
     Labels(Vec<(Str, Str)>),
     Selector(Selector),
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::{Str, Tree};
 
 use super::{Kind, Objects};
-use podmodel::storage::{Claim, CsiNode, Disk, PersistentVolume, Room, StorageClass};
+use podmodel::storage::{Claim, CsiNode, Disk, PersistentVolume, StorageCapacity, StorageClass};
 
 /// The kinds stored here.
 const KINDS: [Kind; 7] = [
@@ -32,7 +32,7 @@ pub struct Storage {
     reporting_drivers: BTreeSet<Str>,
     /// Drivers that must be installed on the node.
     required_on_nodes: BTreeSet<Str>,
-    capacities: BTreeMap<Str, Room>,
+    capacities: BTreeMap<Str, StorageCapacity>,
     /// Node and volume of each VolumeAttachment.
     attachments: BTreeMap<Str, (Str, Str)>,
     /// Attached volumes by node, with the number of attachments.
@@ -63,7 +63,7 @@ impl Storage {
             Kind::StorageClass => drop(self.classes.insert(key, Arc::new(StorageClass::read(object)))),
             Kind::CsiNode => drop(self.csi_nodes.insert(key, CsiNode::read(object))),
             Kind::CsiDriver => self.put_driver(key, object),
-            Kind::CsiStorageCapacity => drop(self.capacities.insert(key, Room::read(object))),
+            Kind::CsiStorageCapacity => drop(self.capacities.insert(key, StorageCapacity::read(object))),
             Kind::VolumeAttachment => self.attach(key, object),
             _ => {}
         }
@@ -165,7 +165,7 @@ impl Storage {
     }
 
     /// The capacities that drivers report.
-    pub fn capacities(&self) -> impl Iterator<Item = &Room> {
+    pub fn capacities(&self) -> impl Iterator<Item = &StorageCapacity> {
         self.capacities.values()
     }
 

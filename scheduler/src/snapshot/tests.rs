@@ -73,7 +73,7 @@ fn domains_follow_labels() {
     let mut snapshot = empty();
     snapshot.put_node(node("a", "z1"));
     let key = "topology.kubernetes.io/zone";
-    snapshot.follow(key);
+    snapshot.track_key(key);
     snapshot.put_node(node("b", "z1"));
     snapshot.put_node(node("c", "z2"));
     let domain = |snapshot: &Snapshot, name: &str| {
@@ -96,6 +96,6 @@ fn pods_have_one_nomination() {
     assert!(snapshot.is_kept(NodeId(0)));
     assert_eq!((snapshot.nominated("n").len(), snapshot.nominated("m").len()), (0, 1));
     assert_eq!(snapshot.nominated_node("p"), Some("m"));
-    snapshot.unnominate("p");
+    snapshot.remove_nomination("p");
     assert!(!snapshot.is_kept(NodeId(0)) && snapshot.nominated("m").is_empty());
 }

@@ -63,7 +63,7 @@ impl Topology {
     }
 
     /// Tracks a key from now on.
-    pub fn follow<'a>(&mut self, key: &str, nodes: impl Iterator<Item = &'a NodeState>) {
+    pub fn track_key<'a>(&mut self, key: &str, nodes: impl Iterator<Item = &'a NodeState>) {
         if self.places.contains_key(key) {
             return;
         }

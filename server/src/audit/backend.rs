@@ -13,14 +13,14 @@ use super::log::Log;
 use super::webhook::Webhook;
 use super::{Counts, Format};
 
-/// What a request does when a backend is slow.
+/// The behaviour of a request when a backend is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Never waits; what does not fit is lost and counted.
     Batch,
     /// Waits for space, or for the webhook's response.
     Blocking,
-    /// Waits until its beginning is written, and is refused where that fails.
+    /// Waits until its first event is written; the request is rejected if that fails.
     BlockingStrict,
 }
 
@@ -38,7 +38,7 @@ impl Default for Truncate {
     }
 }
 
-/// What the flags say of one backend.
+/// The settings of one backend.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     pub mode: Mode,
@@ -48,16 +48,16 @@ pub struct Delivery {
 
 impl Delivery {
     /// Upstream's default for the log backend.
-    pub fn of_log() -> Delivery {
-        Delivery { mode: Mode::Blocking, batch: Batch::of_log(), truncate: Truncate::default() }
+    pub fn for_log() -> Delivery {
+        Delivery { mode: Mode::Blocking, batch: Batch::for_log(), truncate: Truncate::default() }
     }
 
     /// Upstream's default for the webhook backend.
-    pub fn of_webhook() -> Delivery {
-        Delivery { mode: Mode::Batch, batch: Batch::of_webhook(), truncate: Truncate::default() }
+    pub fn for_webhook() -> Delivery {
+        Delivery { mode: Mode::Batch, batch: Batch::for_webhook(), truncate: Truncate::default() }
     }
 
-    /// What cannot work, by flag.
+    /// The invalid settings, by flag.
     pub fn problems(&self, name: &str) -> Vec<String> {
         let mut problems = if self.mode == Mode::Batch { self.batch.problems(name) } else { Vec::new() };
         let Truncate { enabled, max_event, max_batch } = self.truncate;
@@ -70,30 +70,30 @@ impl Delivery {
     }
 }
 
-/// An event in pieces; what is made of it depends on the backend.
+/// The parts of an event; the backend decides how they are written.
 pub(crate) struct AuditEvent<'a> {
     /// The first of a request.
     pub begins: bool,
     pub head: &'a [u8],
-    pub rest: &'a Rest,
+    pub rest: &'a EventFields,
     /// The line of the old format.
     pub line: &'a dyn Fn() -> Vec<u8>,
 }
 
-/// All of an event but its head; again without the bodies where a backend may want less.
-pub(crate) struct Rest {
+/// The fields of an event after its head; a second time without the bodies if a backend may need a shorter event.
+pub(crate) struct EventFields {
     pub full: Vec<u8>,
     pub brief: Option<Vec<u8>>,
 }
 
-/// Where a batch ends up.
+/// The destination of batches.
 pub enum Sink {
     Log(Arc<Log>),
     Webhook(Box<Webhook>, Arc<Counts>),
 }
 
 impl Sink {
-    /// What is lost is counted there.
+    /// Delivers the events; lost events are counted in the metrics.
     pub(crate) async fn deliver(&self, events: &[Vec<u8>]) {
         match self {
             Sink::Log(log) => {
@@ -109,7 +109,7 @@ impl Sink {
         }
     }
 
-    /// One event, and whether it has arrived.
+    /// Sends one event and waits for its delivery.
     async fn send_strictly(&self, event: Vec<u8>) -> io::Result<()> {
         match self {
             Sink::Log(log) => log.write(&[&event]).await,
@@ -124,7 +124,7 @@ pub(crate) struct Backend {
     pub format: Format,
     truncate: Truncate,
     sink: Arc<Sink>,
-    /// In batch mode.
+    /// The queue in batch mode.
     queue: Option<mpsc::Sender<Vec<u8>>>,
     /// Until the server starts it.
     idle: Mutex<Option<(Batch, mpsc::Receiver<Vec<u8>>)>>,
@@ -160,22 +160,22 @@ impl Backend {
         Some(tokio::spawn(batch::run(batch, max_bytes, events, ending.subscribe(), self.sink.clone())))
     }
 
-    /// Whether an event of so many bytes is shown without its bodies.
+    /// Whether an event of this size is written without its bodies.
     pub(crate) fn shortens(&self, bytes: usize) -> bool {
         self.truncate.enabled && self.format == Format::Json && bytes > self.truncate.max_event
     }
 
-    /// Hands an event over. What comes back has to be waited for, by `finish` or, at the beginning of a
-    /// request, by `insist`.
-    pub(super) fn offer(&self, told: &AuditEvent<'_>) -> Option<Vec<u8>> {
+    /// Offers an event to the backend. A returned event must be waited for: with `finish` or, at the beginning of a
+    /// request, with `insist`.
+    pub(super) fn offer(&self, event: &AuditEvent<'_>) -> Option<Vec<u8>> {
         let line;
         let pieces = match self.format {
-            // Such a line has no bodies that could be left out.
+            // A legacy line contains no bodies that could be omitted.
             Format::Legacy => {
-                line = (told.line)();
+                line = (event.line)();
                 [line.as_slice(), b"", b""]
             }
-            Format::Json => self.fit(told)?,
+            Format::Json => self.fit(event)?,
         };
         match (&self.queue, &*self.sink) {
             (Some(queue), _) => {
@@ -184,19 +184,19 @@ impl Backend {
                 }
                 None
             }
-            (None, Sink::Log(log)) if !(told.begins && self.mode == Mode::BlockingStrict) && log.add(&pieces) => None,
+            (None, Sink::Log(log)) if !(event.begins && self.mode == Mode::BlockingStrict) && log.add(&pieces) => None,
             (None, _) => Some(pieces.concat()),
         }
     }
 
-    /// The event, or as much of it as may be shown; None where even that is too large, which is counted.
-    fn fit<'a>(&self, told: &AuditEvent<'a>) -> Option<[&'a [u8]; 3]> {
-        let whole = |rest: &'a [u8]| [told.head, rest, b"}".as_slice()];
-        let size = |rest: &[u8]| told.head.len() + rest.len() + 1;
-        if !self.shortens(size(&told.rest.full)) {
-            return Some(whole(&told.rest.full));
+    /// The event, or its shorter form; None if even that is too large, which is counted.
+    fn fit<'a>(&self, event: &AuditEvent<'a>) -> Option<[&'a [u8]; 3]> {
+        let whole = |rest: &'a [u8]| [event.head, rest, b"}".as_slice()];
+        let size = |rest: &[u8]| event.head.len() + rest.len() + 1;
+        if !self.shortens(size(&event.rest.full)) {
+            return Some(whole(&event.rest.full));
         }
-        let brief = told.rest.brief.as_deref().filter(|brief| !self.shortens(size(brief)));
+        let brief = event.rest.brief.as_deref().filter(|brief| !self.shortens(size(brief)));
         if brief.is_none() {
             self.counts.lost("truncate", 1);
         }
@@ -238,12 +238,12 @@ mod tests {
 
     #[test]
     fn sizes_that_cannot_work_are_named() {
-        let mut delivery = Delivery::of_webhook();
+        let mut delivery = Delivery::for_webhook();
         assert!(delivery.problems("webhook").is_empty());
         delivery.truncate = Truncate { enabled: true, max_event: 10, max_batch: 5 };
         assert!(delivery.problems("webhook")[0].starts_with("--audit-webhook-truncate-max-event-size must"));
-        // What is not used in a mode is not judged.
-        let unused = Delivery { mode: Mode::Blocking, ..Delivery::of_log() };
-        assert!(Delivery { batch: Batch { max_size: 0, ..Batch::of_log() }, ..unused }.problems("log").is_empty());
+        // Settings that a mode does not use are not validated.
+        let unused = Delivery { mode: Mode::Blocking, ..Delivery::for_log() };
+        assert!(Delivery { batch: Batch { max_size: 0, ..Batch::for_log() }, ..unused }.problems("log").is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Events that wait in a bounded queue and go out together, no faster than a throttle lets them.
+//! Sends events in batches from a bounded queue, at a throttled rate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::backend::Sink;
 
-/// What the flags say of batches.
+/// The batch settings from the flags.
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub buffer: usize,
@@ -24,16 +24,16 @@ pub struct Batch {
 
 impl Batch {
     /// Upstream's defaults for the log.
-    pub fn of_log() -> Batch {
+    pub fn for_log() -> Batch {
         Batch { buffer: 10_000, max_size: 1, max_wait: Duration::ZERO, throttle: false, qps: 0.0, burst: 0 }
     }
 
     /// Upstream's defaults for the webhook.
-    pub fn of_webhook() -> Batch {
+    pub fn for_webhook() -> Batch {
         Batch { buffer: 10_000, max_size: 400, max_wait: Duration::from_secs(30), throttle: true, qps: 10.0, burst: 15 }
     }
 
-    /// What cannot work; `name` is log or webhook.
+    /// The invalid settings; `name` is log or webhook.
     pub fn problems(&self, name: &str) -> Vec<String> {
         let flag = |end: &str| format!("--audit-{name}-batch-{end} must be a positive number");
         let wrong = [
@@ -52,7 +52,7 @@ impl Batch {
     }
 }
 
-/// Delivers until the server ends, and then what is left at once.
+/// Delivers batches until the server ends, then delivers the remaining events at once.
 pub async fn run(
     batch: Batch,
     max_bytes: usize,
@@ -137,22 +137,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_throttle_saves_up_to_its_burst() {
+    async fn throttle_accumulates_up_to_its_burst() {
         let start = Instant::now();
-        let batch = Batch { qps: 10.0, burst: 2, ..Batch::of_webhook() };
+        let batch = Batch { qps: 10.0, burst: 2, ..Batch::for_webhook() };
         let mut bucket = batch.throttle().expect("webhooks are throttled");
         let at = |millis: u64| start + Duration::from_millis(millis);
         let steps = [(0, 0), (0, 0), (0, 100), (0, 200), (300, 0), (5300, 0), (5300, 0), (5300, 100)];
         for (millis, want) in steps {
             assert_eq!(bucket.reserve(at(millis)).as_millis(), want, "{millis}");
         }
-        assert!(Batch::of_log().throttle().is_none());
+        assert!(Batch::for_log().throttle().is_none());
     }
 
     #[test]
-    fn what_cannot_work_is_named_by_its_flag() {
-        assert!(Batch::of_log().problems("log").is_empty() && Batch::of_webhook().problems("webhook").is_empty());
-        let bad = Batch { buffer: 0, max_size: 0, throttle: true, qps: 0.0, burst: 0, ..Batch::of_log() };
+    fn invalid_settings_name_their_flag() {
+        assert!(Batch::for_log().problems("log").is_empty() && Batch::for_webhook().problems("webhook").is_empty());
+        let bad = Batch { buffer: 0, max_size: 0, throttle: true, qps: 0.0, burst: 0, ..Batch::for_log() };
         let text = bad.problems("log").join("\n");
         for flag in ["buffer-size", "max-size", "throttle-qps", "throttle-burst"] {
             assert!(text.contains(&format!("--audit-log-batch-{flag} must be")), "{text}");

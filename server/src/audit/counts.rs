@@ -1,4 +1,4 @@
-//! What is counted of audit, under upstream's names.
+//! The metrics of audit, under upstream's names.
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
@@ -10,7 +10,7 @@ pub struct Counts {
     lost: IntCounterVec,
     pub rejected: IntCounter,
     levels: IntCounterVec,
-    /// The same by level, found once.
+    /// The counters by level, looked up once.
     pub by_level: [IntCounter; 4],
 }
 
@@ -54,7 +54,7 @@ impl Counts {
             Box::new(self.rejected.clone()),
             Box::new(self.levels.clone()),
         ] {
-            // A second server of the same process, in a test, has a registry of its own.
+            // A second server of the same process, in a test, has its own registry.
             let _ = registry.register(collector);
         }
     }

@@ -14,7 +14,7 @@ use kinds::User;
 
 use crate::authorization::Decision;
 use crate::call::{AuditRecord, Call, Peer};
-use crate::request::audit::Trail;
+use crate::request::audit::RequestRecord;
 use crate::request::audit::{Level, Stage};
 use crate::request::head::RequestHead;
 use crate::request::negotiate::Media;
@@ -35,7 +35,7 @@ fn since_epoch(time: SystemTime) -> Timestamp {
 #[derive(Default)]
 pub(super) struct Outcome<'a> {
     pub code: u16,
-    /// The Status of a refusal, whose fields are written beside the code.
+    /// The Status of a rejection, whose fields are written next to the code.
     pub status: Option<&'a api::status::Status>,
     pub response: Option<Tree>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Outcome<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bodies {
     Shown,
-    /// The event would be too large with them, and says so.
+    /// The event would be too large with its bodies; an annotation reports that they are omitted.
     LeftOut,
 }
 
@@ -64,8 +64,8 @@ pub(super) fn head(level: Level, stage: Stage, time: SystemTime) -> Vec<u8> {
     out
 }
 
-/// All fields but those of `head`, each with its comma before it.
-pub(super) fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>, bodies: Bodies) -> Vec<u8> {
+/// All fields except those of `head`, each preceded by a comma.
+pub(super) fn rest(call: &Call, trail: &RequestRecord, outcome: Option<&Outcome<'_>>, bodies: Bodies) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     text(&mut out, "auditID", call.audit.id.to_str().unwrap_or(""));
     let uri = call.head.info.path.as_str();
@@ -159,7 +159,7 @@ fn user(out: &mut Vec<u8>, name: &str, user: Option<&User>) {
     out.push(b'}');
 }
 
-fn object_ref(out: &mut Vec<u8>, head: &RequestHead, trail: &Trail) {
+fn object_ref(out: &mut Vec<u8>, head: &RequestHead, trail: &RequestRecord) {
     let info = &head.info;
     if !info.is_resource {
         return;
@@ -183,7 +183,7 @@ fn object_ref(out: &mut Vec<u8>, head: &RequestHead, trail: &Trail) {
     out.push(b'}');
 }
 
-/// From the path, or else from the body.
+/// The value from the path, otherwise from the body.
 fn first<'a>(path: &'a str, body: &'a str) -> &'a str {
     if path.is_empty() { body } else { path }
 }
@@ -201,7 +201,7 @@ impl SentObject {
     const PATHS: [&str; 4] = ["metadata.namespace", "metadata.name", "metadata.uid", "metadata.resourceVersion"];
 
     /// Patches and DeleteOptions are not objects.
-    fn of(head: &RequestHead, trail: &Trail) -> SentObject {
+    fn of(head: &RequestHead, trail: &RequestRecord) -> SentObject {
         if !matches!(head.info.verb, "create" | "update") {
             return SentObject::default();
         }
@@ -258,7 +258,7 @@ fn annotations(out: &mut Vec<u8>, record: &AuditRecord, bodies: Bodies) {
         if bodies == Bodies::LeftOut {
             text(out, "audit.k8s.io/truncated", "true");
         }
-        // In the place of the first comma.
+        // The brace replaces the first comma.
         out[start] = b'{';
         out.push(b'}');
     });
@@ -275,7 +275,7 @@ fn shortened(agent: &str) -> Cow<'_, str> {
 fn write_source_ips(out: &mut Vec<u8>, head: &RequestHead, peer: &Peer) {
     let behind = ["x-forwarded-for", "x-real-ip"].iter().any(|name| head.headers.contains_key(*name));
     match peer.address.ip().to_canonical() {
-        // Most clients: no header to look for, and digits only.
+        // Most clients send no such header and have an IPv4 address.
         IpAddr::V4(v4) if !behind => {
             out.extend_from_slice(b"[\"");
             for (at, octet) in v4.octets().into_iter().enumerate() {
@@ -293,10 +293,11 @@ fn write_source_ips(out: &mut Vec<u8>, head: &RequestHead, peer: &Peer) {
 /// The client addresses that proxies report, then the peer itself.
 pub(crate) fn source_ips(headers: &HeaderMap, peer: std::net::IpAddr) -> Vec<String> {
     let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let said = value("x-forwarded-for").split(',').chain([value("x-real-ip")]);
+    let reported = value("x-forwarded-for").split(',').chain([value("x-real-ip")]);
     let mut ips: Vec<String> = Vec::new();
     let peer = peer.to_canonical();
-    for ip in said.filter_map(|ip| ip.trim().parse().ok()).chain([peer]).map(|ip: std::net::IpAddr| ip.to_string()) {
+    for ip in reported.filter_map(|ip| ip.trim().parse().ok()).chain([peer]).map(|ip: std::net::IpAddr| ip.to_string())
+    {
         if !ips.contains(&ip) {
             ips.push(ip);
         }
@@ -304,7 +305,7 @@ pub(crate) fn source_ips(headers: &HeaderMap, peer: std::net::IpAddr) -> Vec<Str
     ips
 }
 
-fn request_object(head: &RequestHead, trail: &Trail) -> Option<Tree> {
+fn request_object(head: &RequestHead, trail: &RequestRecord) -> Option<Tree> {
     let bytes = trail.request.as_ref().filter(|bytes| !bytes.is_empty())?;
     let kind = head.header(http::header::CONTENT_TYPE).unwrap_or("");
     decoded(bytes, kind, trail.decision.omit_managed_fields)
@@ -328,7 +329,7 @@ pub(super) fn decoded(bytes: &Bytes, content_type: &str, omit_managed_fields: bo
     Some(tree)
 }
 
-/// One line of upstream's first format.
+/// A line of upstream's legacy format.
 pub(super) fn legacy(call: &Call, stage: Stage, time: SystemTime, code: Option<u16>) -> Vec<u8> {
     let original = call.caller.original_user();
     let user = original.or(call.caller.user.as_deref());

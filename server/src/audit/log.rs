@@ -1,4 +1,4 @@
-//! The log backend: a thread of its own writes lines to a file that is rotated, or to standard output.
+//! The log backend: its own thread writes lines to a rotated file, or to standard output.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -22,30 +22,30 @@ pub struct Rotation {
 
 enum Output {
     Stdout,
-    File(Rotated),
+    File(RotatingFile),
 }
 
-struct Rotated {
+struct RotatingFile {
     path: PathBuf,
     rotation: Rotation,
     file: File,
     size: u64,
 }
 
-/// What waits for the thread. Lines are in one buffer: a line costs neither an allocation nor, usually, a wake-up.
+/// The lines that the thread has not written yet. They are in one buffer: a line costs neither an allocation nor, usually, a wake-up.
 #[derive(Default)]
-struct Waiting {
+struct PendingLines {
     bytes: Vec<u8>,
-    /// Who waits until all of that is written.
-    told: Vec<oneshot::Sender<io::Result<()>>>,
+    /// Callers that wait until all of it is written.
+    waiters: Vec<oneshot::Sender<io::Result<()>>>,
     closed: bool,
 }
 
-/// The way to the thread.
+/// The handle of the writer thread.
 pub struct Log {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingLines>,
     filled: Condvar,
-    /// Rings when the buffer has been taken.
+    /// Notifies waiting callers when the thread has emptied the buffer.
     taken: Notify,
     limit: usize,
 }
@@ -58,18 +58,19 @@ impl Log {
         limit: usize,
         failed: impl Fn(&io::Error) + Send + 'static,
     ) -> io::Result<Arc<Log>> {
-        let output = if path == Path::new("-") { Output::Stdout } else { Output::File(Rotated::open(path, rotation)?) };
+        let output =
+            if path == Path::new("-") { Output::Stdout } else { Output::File(RotatingFile::open(path, rotation)?) };
         let log = Arc::new(Log { waiting: Mutex::default(), filled: Condvar::new(), taken: Notify::new(), limit });
         let thread = log.clone();
         std::thread::Builder::new().name("audit-log".to_string()).spawn(move || thread.write_all(output, &failed))?;
         Ok(log)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, PendingLines> {
         self.waiting.lock()
     }
 
-    /// Adds a line made of these pieces; false if there is no space for it.
+    /// Adds a line of these pieces; false if the buffer is full.
     pub(crate) fn add(&self, pieces: &[&[u8]]) -> bool {
         let mut waiting = self.lock();
         if waiting.closed || waiting.bytes.len() > self.limit {
@@ -84,7 +85,7 @@ impl Log {
         true
     }
 
-    /// The same, once there is room.
+    /// The same, after waiting for free space in the buffer.
     pub(crate) async fn add_later(&self, pieces: &[&[u8]]) {
         loop {
             let taken = self.taken.notified();
@@ -104,7 +105,7 @@ impl Log {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             waiting.add(pieces);
-            waiting.told.push(sender);
+            waiting.waiters.push(sender);
         }
         self.filled.notify_one();
         receiver.await.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?
@@ -113,12 +114,12 @@ impl Log {
     /// Waits until everything before this is written.
     pub(crate) async fn flush(&self) -> io::Result<()> {
         let (sender, receiver) = oneshot::channel();
-        self.lock().told.push(sender);
+        self.lock().waiters.push(sender);
         self.filled.notify_one();
         receiver.await.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?
     }
 
-    /// The thread ends when what waits is written.
+    /// Ends the thread after the pending lines are written.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_one();
@@ -127,14 +128,14 @@ impl Log {
     fn write_all(&self, mut output: Output, failed: &dyn Fn(&io::Error)) {
         let mut bytes = Vec::new();
         loop {
-            let (told, closed) = self.take(&mut bytes);
+            let (waiters, closed) = self.take(&mut bytes);
             let result = if bytes.is_empty() { Ok(()) } else { output.write(&bytes) };
             if let Err(error) = &result {
                 failed(error);
             }
-            for sender in told {
+            for sender in waiters {
                 let copy = result.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string())).copied();
-                // The waiting caller may be gone.
+                // The receiver may have been dropped.
                 let _ = sender.send(copy);
             }
             bytes.clear();
@@ -144,25 +145,26 @@ impl Log {
         }
     }
 
-    /// Waits for lines, and a little longer for more of them, unless a caller waits for the write.
+    /// Waits for lines, and briefly for more of them, unless a caller waits for the write.
     fn take(&self, bytes: &mut Vec<u8>) -> (Vec<oneshot::Sender<io::Result<()>>>, bool) {
-        let wait = |waiting: MutexGuard<'_, Waiting>| {
-            let idle = |waiting: &mut Waiting| waiting.bytes.is_empty() && waiting.told.is_empty() && !waiting.closed;
-            self.filled.wait_while(waiting, idle).told.is_empty()
+        let wait = |waiting: MutexGuard<'_, PendingLines>| {
+            let idle =
+                |waiting: &mut PendingLines| waiting.bytes.is_empty() && waiting.waiters.is_empty() && !waiting.closed;
+            self.filled.wait_while(waiting, idle).waiters.is_empty()
         };
         if wait(self.lock()) {
-            linger();
+            wait_for_more_lines();
         }
         let mut waiting = self.lock();
         std::mem::swap(&mut waiting.bytes, bytes);
-        let taken = (std::mem::take(&mut waiting.told), waiting.closed);
+        let taken = (std::mem::take(&mut waiting.waiters), waiting.closed);
         drop(waiting);
         self.taken.notify_waiters();
         taken
     }
 }
 
-impl Waiting {
+impl PendingLines {
     fn add(&mut self, pieces: &[&[u8]]) {
         for piece in pieces {
             self.bytes.extend_from_slice(piece);
@@ -171,11 +173,11 @@ impl Waiting {
     }
 }
 
-/// Lines of so long go out together: waking a thread for each would cost more than the line.
+/// Lines of this period are written together: waking a thread for each would cost more than the line.
 const LINGER: Duration = Duration::from_millis(2);
 
 #[expect(clippy::disallowed_methods, reason = "the thread is the log's own, no worker of the runtime")]
-fn linger() {
+fn wait_for_more_lines() {
     std::thread::sleep(LINGER);
 }
 
@@ -188,14 +190,14 @@ impl Output {
     }
 }
 
-impl Rotated {
-    fn open(path: &Path, rotation: Rotation) -> io::Result<Rotated> {
+impl RotatingFile {
+    fn open(path: &Path, rotation: Rotation) -> io::Result<RotatingFile> {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs::create_dir_all(parent)?;
         }
         let file = append(path)?;
         let size = file.metadata()?.len();
-        Ok(Rotated { path: path.to_path_buf(), rotation, file, size })
+        Ok(RotatingFile { path: path.to_path_buf(), rotation, file, size })
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -208,7 +210,7 @@ impl Rotated {
         Ok(())
     }
 
-    /// The file gets the time into its name, and a new one takes its place.
+    /// Adds the time to the name of the file and opens a new file.
     fn rotate(&mut self, now: SystemTime) -> io::Result<()> {
         let (stem, extension) = parts(&self.path);
         let backup = self.path.with_file_name(format!("{stem}-{}{extension}", name_time(now)));
@@ -224,7 +226,7 @@ impl Rotated {
     fn prune(&self, now: SystemTime) -> io::Result<()> {
         let keep = self.rotation.max_backups;
         let age = Duration::from_secs(self.rotation.max_age_days * 86_400);
-        // The time in the name sorts as text does; the newest come first.
+        // The times in the names sort as text; the newest come first.
         let mut backups = self.backups()?;
         backups.sort_by(|a, b| b.cmp(a));
         for (at, backup) in backups.iter().enumerate() {
@@ -301,12 +303,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_makes_way_and_old_ones_go() {
+    fn rotates_full_files_and_deletes_old_ones() {
         for compress in [false, true] {
             let directory = directory(if compress { "gz" } else { "plain" });
             let path = directory.join("audit.log");
             let rotation = Rotation { max_megabytes: 1, max_backups: 2, compress, ..Rotation::default() };
-            let mut log = Rotated::open(&path, rotation).expect("a log");
+            let mut log = RotatingFile::open(&path, rotation).expect("a log");
             let line = vec![b'x'; 700 << 10];
             for minute in 0..5 {
                 log.write(&line).expect("a line");
@@ -326,10 +328,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_left_before_it_is_too_large() {
+    fn rotates_before_the_size_limit() {
         let directory = directory("size");
         let rotation = Rotation { max_megabytes: 1, ..Rotation::default() };
-        let mut log = Rotated::open(&directory.join("audit.log"), rotation).expect("a log");
+        let mut log = RotatingFile::open(&directory.join("audit.log"), rotation).expect("a log");
         for _ in 0..3 {
             log.write(&vec![b'x'; 600 << 10]).expect("a line");
         }

@@ -1,5 +1,5 @@
-//! Audit: records requests in a log and a webhook, as far as a policy says. A call that the policy does not record
-//! costs only the evaluation of its rules; writing happens on another thread.
+//! Audit: records requests in a log and a webhook, as the policy decides. A call that the policy does not record costs
+//! only the evaluation of its rules; another thread does the writing.
 
 mod backend;
 pub mod batch;
@@ -23,19 +23,19 @@ use stdx::sync::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::call::{Answer, AuditRecord, Call, Step};
+use crate::call::{AuditRecord, Call, HttpResponse, StageResult};
 use crate::outbound::callout::kubeconfig;
-use crate::request::audit::{Level, Stage, Trail};
+use crate::request::audit::{Level, RequestRecord, Stage};
 use crate::request::body::Body;
 use crate::request::head::RequestHead;
 use crate::request::limits::is_long_running;
-use backend::{AuditEvent, Backend, Rest, Sink};
+use backend::{AuditEvent, Backend, EventFields, Sink};
 pub use backend::{Delivery, Mode, Truncate};
 use counts::Counts;
 use event::Outcome;
 use policy::Policy;
 
-/// What the flags say.
+/// The settings from the flags.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub policy_file: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub struct Settings {
     pub log: Delivery,
     pub webhook_config_file: Option<PathBuf>,
     pub webhook: Delivery,
-    /// How long the webhook is left alone after a failure.
+    /// The pause of the webhook after a failure.
     pub initial_backoff: Duration,
 }
 
@@ -57,9 +57,9 @@ impl Default for Settings {
             log_path: None,
             format: Format::default(),
             rotation: log::Rotation::default(),
-            log: Delivery::of_log(),
+            log: Delivery::for_log(),
             webhook_config_file: None,
-            webhook: Delivery::of_webhook(),
+            webhook: Delivery::for_webhook(),
             initial_backoff: Duration::from_secs(10),
         }
     }
@@ -75,7 +75,7 @@ pub enum Format {
 
 /// Bytes of lines that wait for the log's thread.
 const LOG_BUFFER: usize = 8 << 20;
-/// How long the end waits for batches that are on their way.
+/// How long shutdown waits for batches in flight.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// The audit log: its policy and its backends.
@@ -94,7 +94,7 @@ impl fmt::Debug for Audit {
     }
 }
 
-/// Why auditing cannot begin: the text names the file or the flags.
+/// Why audit cannot start: the text names the file or the flags.
 #[derive(Debug)]
 pub struct Error(String);
 
@@ -107,7 +107,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Audit {
-    /// None if nothing is to be recorded.
+    /// Opens the backends; None if nothing is recorded.
     pub fn open(settings: &Settings) -> Result<Option<Audit>, Error> {
         let has_backend = settings.log_path.is_some() || settings.webhook_config_file.is_some();
         let Some(policy) = &settings.policy_file else {
@@ -135,7 +135,7 @@ impl Audit {
         self.running.lock().extend(started);
     }
 
-    /// No more events come: those that wait go out, unless that takes too long.
+    /// Stops audit: pending events are sent, up to a time limit.
     pub async fn stop(&self) {
         self.ending.send_replace(true);
         let running = std::mem::take(&mut *self.running.lock());
@@ -152,11 +152,11 @@ impl Audit {
         }
     }
 
-    /// Hands one event to the backends without waiting; gives those that must be waited for.
-    fn send(&self, told: &AuditEvent<'_>) -> Vec<(usize, Vec<u8>)> {
+    /// Sends one event to the backends without waiting; returns the backends that must be waited for.
+    fn send(&self, event: &AuditEvent<'_>) -> Vec<(usize, Vec<u8>)> {
         self.counts.events.inc();
         let offered = self.backends.iter().enumerate();
-        offered.filter_map(|(at, backend)| Some((at, backend.offer(told)?))).collect()
+        offered.filter_map(|(at, backend)| Some((at, backend.offer(event)?))).collect()
     }
 
     async fn finish(&self, waiting: Vec<(usize, Vec<u8>)>) {
@@ -165,7 +165,7 @@ impl Audit {
         }
     }
 
-    /// Writes the first event of a request: in strict mode, a request whose event cannot be written is refused.
+    /// Writes the first event of a request: in strict mode, a request whose event cannot be written is rejected.
     async fn send_strictly(&self, waiting: Vec<(usize, Vec<u8>)>) -> Result<(), Status> {
         for (at, event) in waiting {
             self.backends[at].send_strictly(event).await.map_err(|error| {
@@ -181,13 +181,13 @@ impl Audit {
         self.backends.iter().any(|backend| backend.format == Format::Legacy)
     }
 
-    /// The event but its head, and a shorter form where a backend will not take it as it is.
-    fn rest(&self, call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>) -> Rest {
+    /// The event without its head, and a shorter form for backends with a size limit.
+    fn rest(&self, call: &Call, trail: &RequestRecord, outcome: Option<&Outcome<'_>>) -> EventFields {
         let full = event::rest(call, trail, outcome, event::Bodies::Shown);
         let long = |backend: &Backend| backend.shortens(full.len() + event::HEAD_BYTES);
         let brief = trail.decision.level >= Level::Request && self.backends.iter().any(long);
         let brief = brief.then(|| event::rest(call, trail, outcome, event::Bodies::LeftOut));
-        Rest { full, brief }
+        EventFields { full, brief }
     }
 }
 
@@ -217,7 +217,7 @@ fn open_webhook(file: &Path, settings: &Settings, counts: &Arc<Counts>) -> Resul
 
 static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// The caller's own, or a new one.
+/// The audit ID of the client, or a new one.
 pub(crate) fn id(head: &RequestHead) -> HeaderValue {
     let given = head.headers.get(&AUDIT_ID).filter(|id| !id.is_empty());
     given.cloned().unwrap_or_else(|| {
@@ -231,18 +231,18 @@ pub(crate) fn sign(headers: &mut http::HeaderMap, record: &AuditRecord) {
 }
 
 /// Applies the policy, and sends the first event.
-pub(crate) fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> Step<'a> {
+pub(crate) fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> StageResult<'a> {
     let decision = audit.policy.decide(&call.head.info, call.caller.user.as_deref());
     audit.counts.by_level[decision.level as usize].inc();
     if decision.level == Level::None {
-        return Step::Done(Ok(()));
+        return StageResult::Done(Ok(()));
     }
     let received = SystemTime::now() - call.started.elapsed();
-    let trail = Box::new(Trail { decision, received, request: None });
+    let trail = Box::new(RequestRecord { decision, received, request: None });
     let stage = Stage::RequestReceived;
     if !decision.records(stage) {
         call.audit.trail = Some(trail);
-        return Step::Done(Ok(()));
+        return StageResult::Done(Ok(()));
     }
     let rest = audit.rest(call, &trail, None);
     call.audit.trail = Some(trail);
@@ -250,30 +250,35 @@ pub(crate) fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> Step<'a> {
     let line = || event::legacy(call, stage, SystemTime::now(), None);
     let waiting = audit.send(&AuditEvent { begins: true, head: &head, rest: &rest, line: &line });
     if waiting.is_empty() {
-        return Step::Done(Ok(()));
+        return StageResult::Done(Ok(()));
     }
-    Step::Later(Box::pin(audit.send_strictly(waiting)))
+    StageResult::Later(Box::pin(audit.send_strictly(waiting)))
 }
 
 /// How a call ended, for `complete`.
 #[derive(Clone, Copy)]
-pub(crate) enum End<'a> {
+pub(crate) enum Completion<'a> {
     Answered,
     Refused(&'a Status),
     Panicked(&'a Status),
 }
 
 /// The last event of a call; that of a stream follows when the stream ends.
-pub(crate) fn complete<'a>(audit: &'a Arc<Audit>, call: &mut Call, answer: &mut Answer, end: End<'_>) -> Step<'a> {
+pub(crate) fn complete<'a>(
+    audit: &'a Arc<Audit>,
+    call: &mut Call,
+    answer: &mut HttpResponse,
+    end: Completion<'_>,
+) -> StageResult<'a> {
     if call.audit.trail.is_none() && answer.status().as_u16() == 401 {
         // The user is unknown, so the policy has not been consulted yet.
         begin_unknown(audit, call);
     }
-    let Some(trail) = call.audit.trail.take() else { return Step::Done(Ok(())) };
+    let Some(trail) = call.audit.trail.take() else { return StageResult::Done(Ok(())) };
     let (status, stage) = match end {
-        End::Answered => (None, Stage::ResponseComplete),
-        End::Refused(status) => (Some(status), Stage::ResponseComplete),
-        End::Panicked(status) => (Some(status), Stage::Panic),
+        Completion::Answered => (None, Stage::ResponseComplete),
+        Completion::Refused(status) => (Some(status), Stage::ResponseComplete),
+        Completion::Panicked(status) => (Some(status), Stage::Panic),
     };
     let response = (trail.decision.level == Level::RequestResponse).then(|| response_object(answer, &trail)).flatten();
     let outcome = Outcome { code: answer.status().as_u16(), status, response };
@@ -290,14 +295,14 @@ pub(crate) fn complete<'a>(audit: &'a Arc<Audit>, call: &mut Call, answer: &mut 
     }
     if goes_on && decision.records(Stage::ResponseComplete) {
         let line = if audit.has_lines() { line(Stage::ResponseComplete) } else { Vec::new() };
-        let last = Last { audit: audit.clone(), level: decision.level, rest, line };
+        let last = FinalEvent { audit: audit.clone(), level: decision.level, rest, line };
         let body = std::mem::replace(answer.body_mut(), Body::empty());
         *answer.body_mut() = Body::held(body, Box::new(last));
     }
     if waiting.is_empty() {
-        return Step::Done(Ok(()));
+        return StageResult::Done(Ok(()));
     }
-    Step::Later(Box::pin(async move {
+    StageResult::Later(Box::pin(async move {
         audit.finish(waiting).await;
         Ok(())
     }))
@@ -307,19 +312,19 @@ fn begin_unknown(audit: &Audit, call: &mut Call) {
     let decision = audit.policy.decide(&call.head.info, None);
     if decision.level != Level::None {
         let received = SystemTime::now() - call.started.elapsed();
-        call.audit.trail = Some(Box::new(Trail { decision, received, request: None }));
+        call.audit.trail = Some(Box::new(RequestRecord { decision, received, request: None }));
     }
 }
 
 /// Sends the last event of a stream when it is dropped with the stream.
-struct Last {
+struct FinalEvent {
     audit: Arc<Audit>,
     level: Level,
-    rest: Rest,
+    rest: EventFields,
     line: Vec<u8>,
 }
 
-impl Drop for Last {
+impl Drop for FinalEvent {
     fn drop(&mut self) {
         let head = event::head(self.level, Stage::ResponseComplete, SystemTime::now());
         let line = || self.line.clone();
@@ -339,13 +344,13 @@ impl Drop for Last {
 }
 
 /// The response as a tree. A list that would be encoded while it is sent is encoded here instead.
-fn response_object(answer: &mut Answer, trail: &Trail) -> Option<Tree> {
-    if matches!(answer.body(), Body::List(_))
-        && let Body::List(list) = std::mem::replace(answer.body_mut(), Body::empty())
+fn response_object(response: &mut HttpResponse, trail: &RequestRecord) -> Option<Tree> {
+    if matches!(response.body(), Body::List(_))
+        && let Body::List(list) = std::mem::replace(response.body_mut(), Body::empty())
     {
-        *answer.body_mut() = Body::from(list.collect());
+        *response.body_mut() = Body::from(list.collect());
     }
-    let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let bytes = answer.body().bytes()?;
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let bytes = response.body().bytes()?;
     event::decoded(bytes, kind, trail.decision.omit_managed_fields)
 }

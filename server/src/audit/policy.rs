@@ -135,7 +135,7 @@ impl Rule {
         self.urls.is_empty() || (!info.is_resource && self.urls.iter().any(|url| url_matches(url, &info.path)))
     }
 
-    /// Whether the resource is meant, and whether by its own name.
+    /// Whether the rule names the resource, and whether by its own name.
     fn names(&self, info: &RequestInfo) -> Option<bool> {
         if self.resources.is_empty() {
             return Some(false);
@@ -174,7 +174,7 @@ impl Resources {
         Ok(Resources { group: one.str("group").to_string(), resources, names })
     }
 
-    /// Whether it is meant, and whether by its own name.
+    /// Whether the entry names the resource, and whether by its own name.
     fn names(&self, info: &RequestInfo) -> Option<bool> {
         if self.group != info.group || !(self.names.is_empty() || self.names.contains(&info.name)) {
             return None;
@@ -277,7 +277,7 @@ rules:
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         let cases = [
             ("rules: []\n", "p.yaml: rules: a policy needs"),
             ("rules:\n- level: All\n", "p.yaml:4: rules[0].level: All: it must be"),

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::outbound::callout::{self, kubeconfig::Remote};
 
-/// A list is tried this often before it is given up.
+/// The number of attempts to send a list.
 const TRIES: u32 = 5;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum SendError {
     #[error(transparent)]
     Call(#[from] callout::Error),
-    #[error("it answered {0}")]
+    #[error("it returned {0}")]
     Code(u16),
 }
 
@@ -33,13 +33,13 @@ impl Webhook {
         let mut attempt = 1;
         loop {
             let problem = match self.remote.client.post_json(&self.remote.url, body.clone(), TIMEOUT).await {
-                Ok(answer) if answer.is_success() => return Ok(()),
+                Ok(response) if response.is_success() => return Ok(()),
                 // A server that rejects the content of a list would reject it again.
-                Ok(answer) if answer.code < 500 && answer.code != 429 => {
-                    tracing::error!(code = answer.code, "audit webhook rejected events");
-                    return Err(SendError::Code(answer.code));
+                Ok(response) if response.code < 500 && response.code != 429 => {
+                    tracing::error!(code = response.code, "audit webhook rejected events");
+                    return Err(SendError::Code(response.code));
                 }
-                Ok(answer) => SendError::Code(answer.code),
+                Ok(response) => SendError::Code(response.code),
                 Err(error) => error.into(),
             };
             tracing::warn!(attempt, %problem, "failed to send events to audit webhook");

@@ -21,7 +21,7 @@ pub enum Anonymous {
 }
 
 impl Anonymous {
-    /// Probes, the version, and what a machine that wants to join must know.
+    /// Probes, the version, and the documents that a joining machine reads.
     pub fn minimal() -> Anonymous {
         let paths = ["/healthz", "/livez", "/readyz", "/version", "/version/", CLUSTER_INFO];
         Anonymous::Only(paths.map(str::to_string).into())

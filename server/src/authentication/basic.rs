@@ -40,7 +40,7 @@ impl PasswordFile {
 
 pub(super) fn authenticate(auth: &Authenticator, _: &mut RequestHead, _: &Peer, credentials: &Credentials) -> Verdict {
     let Some(file) = &auth.config.passwords else { return Verdict::Unknown };
-    let Some(encoded) = credentials.of_scheme("basic") else { return Verdict::Unknown };
+    let Some(encoded) = credentials.parameters_of("basic") else { return Verdict::Unknown };
     let decoded = base64::decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let user = decoded.as_deref().and_then(|text| text.split_once(':')).and_then(|(name, word)| file.user(name, word));
     user.map_or_else(|| Verdict::refused("invalid username/password combination"), Verdict::known)
@@ -57,6 +57,6 @@ mod tests {
             assert_eq!(file.user(name, password).is_some(), want, "{name} {password}");
         }
         let error = PasswordFile::read("secret,jane,7\nother,jane,8").err().map(|error| error.to_string());
-        assert_eq!(error.as_deref(), Some("line 2: the user of an earlier line again"));
+        assert_eq!(error.as_deref(), Some("line 2: duplicate user"));
     }
 }

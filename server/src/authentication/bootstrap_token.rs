@@ -3,6 +3,7 @@
 use api::{Tree, base64, time};
 use aws_lc_rs::constant_time;
 use kinds::User;
+use thiserror::Error;
 
 use super::{Authenticator, TokenRequest, TokenVerdict, Verdict};
 use crate::common::users::with_authenticated_group;
@@ -10,19 +11,19 @@ use crate::common::users::with_authenticated_group;
 const GROUP: &str = "system:bootstrappers";
 const MAX_GROUP_BYTES: usize = GROUP.len() + 257;
 
-pub(super) fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
-    TokenVerdict::Now(judge(auth, question))
+pub(super) fn authenticate<'a>(auth: &'a Authenticator, request: TokenRequest<'a>) -> TokenVerdict<'a> {
+    TokenVerdict::Now(verify(auth, request))
 }
 
-fn judge(auth: &Authenticator, question: TokenRequest<'_>) -> Verdict {
-    let Some((id, secret)) = split(question.token).filter(|_| auth.config.bootstrap_tokens) else {
+fn verify(auth: &Authenticator, request: TokenRequest<'_>) -> Verdict {
+    let Some((id, secret)) = split(request.token).filter(|_| auth.config.bootstrap_tokens) else {
         return Verdict::Unknown;
     };
     let Some(object) = auth.storage.object("secrets", &format!("kube-system/bootstrap-token-{id}")) else {
         return Verdict::Unknown;
     };
-    match owner(&object, id, secret, question.now) {
-        Ok(user) => auth.config.for_any_audience(with_authenticated_group(user), question.audiences),
+    match owner(&object, id, secret, request.now) {
+        Ok(user) => auth.config.for_any_audience(with_authenticated_group(user), request.audiences),
         Err(why) => Verdict::refused(format!("bootstrap token {id}: {why}")),
     }
 }
@@ -35,26 +36,43 @@ fn split(token: &str) -> Option<(&str, &str)> {
     token.split_once('.').filter(|(id, secret)| fits(id, 6) && fits(secret, 16))
 }
 
-fn owner(object: &Tree, id: &str, secret: &str, now: i64) -> Result<User, &'static str> {
+/// Why a bootstrap token is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+enum BootstrapTokenError {
+    #[error("it is being deleted")]
+    Deleting,
+    #[error("the secret is not a bootstrap token of this id")]
+    OtherSecret,
+    #[error("the token does not match")]
+    Mismatch,
+    #[error("it has expired")]
+    Expired,
+    #[error("it is not for authentication")]
+    Usage,
+    #[error("auth-extra-groups has a name that is not allowed")]
+    Groups,
+}
+
+fn owner(object: &Tree, id: &str, secret: &str, now: i64) -> Result<User, BootstrapTokenError> {
     let data = |key: &str| {
         let value = object.at("data").get(key).and_then(Tree::as_str).unwrap_or("");
         base64::decode(value).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
     };
     if object.at("metadata").has("deletionTimestamp") {
-        return Err("it is being deleted");
+        return Err(BootstrapTokenError::Deleting);
     }
     if object.str("type") != "bootstrap.kubernetes.io/token" || data("token-id") != id {
-        return Err("the secret is not a bootstrap token of this id");
+        return Err(BootstrapTokenError::OtherSecret);
     }
     constant_time::verify_slices_are_equal(data("token-secret").as_bytes(), secret.as_bytes())
-        .map_err(|_| "the token does not match")?;
+        .map_err(|_| BootstrapTokenError::Mismatch)?;
     if !is_current(&data("expiration"), now) {
-        return Err("it has expired");
+        return Err(BootstrapTokenError::Expired);
     }
     if data("usage-bootstrap-authentication") != "true" {
-        return Err("it is not for authentication");
+        return Err(BootstrapTokenError::Usage);
     }
-    let groups = groups(&data("auth-extra-groups")).ok_or("auth-extra-groups has a name that is not allowed")?;
+    let groups = groups(&data("auth-extra-groups")).ok_or(BootstrapTokenError::Groups)?;
     Ok(User { name: format!("system:bootstrap:{id}"), groups, ..User::default() })
 }
 
@@ -63,7 +81,7 @@ fn is_current(expiration: &str, now: i64) -> bool {
     expiration.is_empty() || time::parse(expiration).is_ok_and(|time| time.seconds > now)
 }
 
-/// All of them sorted, or None where one is not a group of such tokens.
+/// All groups, sorted; None if one is not a valid group for bootstrap tokens.
 fn groups(extra: &str) -> Option<Vec<String>> {
     let extra: Vec<&str> = extra.split(',').filter(|group| !group.is_empty()).collect();
     if !extra.iter().all(|group| is_group(group)) {
@@ -126,7 +144,8 @@ mod tests {
             ("auth-extra-groups", "system:bootstrappers:", "auth-extra-groups has a name that is not allowed"),
         ];
         for (key, value, want) in cases {
-            assert_eq!(judged(&[(key, value)]), Err(want), "{key}={value}");
+            let error = judged(&[(key, value)]).expect_err("it is not accepted");
+            assert_eq!(error.to_string(), want, "{key}={value}");
         }
     }
 }

@@ -1,5 +1,6 @@
-//! AuthenticationConfiguration: token issuers and who may come without credentials. Each error names the
-//! field; fields that need CEL are refused until there is a CEL.
+//! AuthenticationConfiguration: token issuers and anonymous access. Each error names the field.
+
+mod claims;
 
 use std::collections::HashSet;
 
@@ -7,18 +8,17 @@ use api::Tree;
 
 use super::Anonymous;
 use super::jwt::ALGORITHMS;
-use super::oidc::{Claim, Rules};
+use super::oidc::Rules;
 
 const GROUP: &str = "apiserver.config.k8s.io";
 const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha1"];
 const MAX_ISSUERS: usize = 64;
-const CEL: &str = "CEL expressions cannot be evaluated yet";
 
 /// An AuthenticationConfiguration that was read.
 #[derive(Debug, Default, PartialEq)]
 pub struct Configuration {
     pub issuers: Vec<Rules>,
-    /// None where the file does not say.
+    /// None if the file does not set it.
     pub anonymous: Option<Anonymous>,
 }
 
@@ -64,12 +64,6 @@ impl Reader {
         }
     }
 
-    fn refuse_cel(&mut self, at: &str, tree: &Tree, key: &str) {
-        if tree.get(key).is_some_and(|value| !value.is_null() && value.as_str() != Some("")) {
-            self.error(&format!("{at}.{key}"), CEL);
-        }
-    }
-
     fn configuration(&mut self, tree: &Tree, own_issuers: &[String]) -> Configuration {
         self.check_fields("", tree, &["apiVersion", "kind", "jwt", "anonymous"]);
         if tree.str("kind") != "AuthenticationConfiguration" {
@@ -97,20 +91,9 @@ impl Reader {
         self.check_fields(at, jwt, &["issuer", "claimMappings", "claimValidationRules", "userValidationRules"]);
         let mut rules = Rules { algorithms: ALGORITHMS.iter().map(ToString::to_string).collect(), ..Rules::default() };
         self.provider(&format!("{at}.issuer"), jwt.at("issuer"), own_issuers, &mut rules);
+        self.claim_rules(&format!("{at}.claimValidationRules"), jwt.list("claimValidationRules"), &mut rules);
         self.mappings(&format!("{at}.claimMappings"), jwt.at("claimMappings"), &mut rules);
-        for (n, rule) in jwt.list("claimValidationRules").iter().enumerate() {
-            let at = format!("{at}.claimValidationRules[{n}]");
-            self.check_fields(&at, rule, &["claim", "requiredValue", "expression", "message"]);
-            self.refuse_cel(&at, rule, "expression");
-            let (claim, value) = (self.text(&at, rule, "claim"), self.text(&at, rule, "requiredValue"));
-            if claim.is_empty() {
-                self.error(&format!("{at}.claim"), "claim or expression is required");
-            }
-            rules.required.push((claim, value));
-        }
-        if !jwt.list("userValidationRules").is_empty() {
-            self.error(&format!("{at}.userValidationRules"), CEL);
-        }
+        self.user_rules(&format!("{at}.userValidationRules"), jwt.list("userValidationRules"), &mut rules);
         rules
     }
 
@@ -161,34 +144,6 @@ impl Reader {
         }
     }
 
-    fn mappings(&mut self, at: &str, mappings: &Tree, rules: &mut Rules) {
-        self.check_fields(at, mappings, &["username", "groups", "uid", "extra"]);
-        match self.claim(&format!("{at}.username"), mappings.at("username")) {
-            Some(claim) => rules.username = claim,
-            None => self.error(&format!("{at}.username"), "claim or expression is required"),
-        }
-        rules.groups = self.claim(&format!("{at}.groups"), mappings.at("groups"));
-        let (uid_at, uid) = (format!("{at}.uid"), mappings.at("uid"));
-        self.check_fields(&uid_at, uid, &["claim", "expression"]);
-        self.refuse_cel(&uid_at, uid, "expression");
-        rules.uid = Some(self.text(&uid_at, uid, "claim")).filter(|claim| !claim.is_empty());
-        if !mappings.list("extra").is_empty() {
-            self.error(&format!("{at}.extra"), CEL);
-        }
-    }
-
-    fn claim(&mut self, at: &str, tree: &Tree) -> Option<Claim> {
-        self.check_fields(at, tree, &["claim", "prefix", "expression"]);
-        self.refuse_cel(at, tree, "expression");
-        let name = self.text(at, tree, "claim");
-        if !name.is_empty() && !tree.has("prefix") {
-            let why = "prefix is required when claim is set. It can be set to an empty string to disable prefixing";
-            self.error(&format!("{at}.prefix"), why);
-        }
-        let prefix = self.text(at, tree, "prefix");
-        (!name.is_empty() || tree.has("expression")).then_some(Claim { name, prefix })
-    }
-
     fn anonymous(&mut self, tree: &Tree) -> Option<Anonymous> {
         if tree.is_null() {
             return None;
@@ -237,7 +192,7 @@ anonymous: {enabled: true, conditions: [{path: /livez}]}
         let read = read(GOOD.as_bytes(), &["https://own".to_string()]).expect("a configuration");
         let [a, b] = read.issuers.as_slice() else { panic!("{read:?}") };
         assert_eq!((a.url.as_str(), a.audiences.len(), a.algorithms.len()), ("https://a.example", 2, 9));
-        assert_eq!(a.username, Claim { name: "sub".to_string(), prefix: "a:".to_string() });
+        assert_eq!(a.username, super::super::oidc::Claim { name: "sub".to_string(), prefix: "a:".to_string() });
         assert_eq!(a.required, [("tenant".to_string(), "t".to_string())]);
         assert_eq!((b.discovery_url.as_deref(), b.groups.as_ref()), (Some("https://c/d"), None));
         assert_eq!(read.anonymous, Some(Anonymous::Only(vec!["/livez".to_string()])));
@@ -255,12 +210,21 @@ anonymous: {enabled: true, conditions: [{path: /livez}]}
             ("audienceMatchPolicy: MatchAny", "", "jwt[0].issuer.audienceMatchPolicy: it must be MatchAny"),
             ("audiences: [z]", "audiences: [7]", "jwt[1].issuer.audiences[0]: it must be a text"),
             ("audiences: [z]", "audiences: []", "jwt[1].issuer.audiences: at least one is required"),
-            (", prefix: 'a:'", "", "jwt[0].claimMappings.username.prefix: prefix is required when claim is set"),
-            ("username: {claim: email, prefix: ''}", "", "jwt[1].claimMappings.username: claim or expression"),
-            ("claim: oid", "expression: claims.oid", "jwt[0].claimMappings.uid.expression: CEL expressions cannot"),
-            ("claim: roles, prefix: ''", "expression: x", "jwt[0].claimMappings.groups.expression: CEL"),
-            ("claim: tenant", "expression: x", "jwt[0].claimValidationRules[0].expression: CEL"),
-            ("    uid:", "    extra: [{key: a/b, valueExpression: x}]\n    uid:", "jwt[0].claimMappings.extra: CEL"),
+            (
+                ", prefix: 'a:'",
+                "",
+                "jwt[0].claimMappings.username.prefix: Required value: prefix is required when claim is set",
+            ),
+            (
+                "username: {claim: email, prefix: ''}",
+                "",
+                "jwt[1].claimMappings.username: Required value: claim or expression",
+            ),
+            (
+                "claim: tenant, requiredValue: t",
+                "",
+                "jwt[0].claimValidationRules[0]: Required value: claim or expression",
+            ),
             ("anonymous:", "annonymous:", "annonymous: unknown field"),
             ("enabled: true", "enabled: false", "anonymous.conditions: there must be none"),
             ("kind: AuthenticationConfiguration", "kind: [", "line"),

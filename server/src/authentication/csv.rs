@@ -7,13 +7,13 @@ pub enum Error {
     QuoteInField(usize),
     #[error("line {0}: a quote is not closed")]
     OpenQuote(usize),
-    #[error("line {0}: text behind a closing quote")]
+    #[error("line {0}: unexpected text after a closing quote")]
     TextAfterQuote(usize),
     #[error("line {line}: at least 3 columns are needed ({secret}, user name, user uid), there are {count}")]
     Columns { line: usize, secret: &'static str, count: usize },
     #[error("line {line}: the {secret} and the user name must not be empty")]
     Empty { line: usize, secret: &'static str },
-    #[error("line {line}: the {what} of an earlier line again")]
+    #[error("line {line}: duplicate {what}")]
     Duplicate { line: usize, what: &'static str },
 }
 
@@ -48,7 +48,7 @@ impl Reader<'_> {
         loop {
             let field = if self.rest.starts_with('"') { self.quoted()? } else { self.plain()? };
             record.fields.push(field);
-            if !self.eat(",") {
+            if !self.strip(",") {
                 self.end_of_line()?;
                 return Ok(record);
             }
@@ -69,14 +69,14 @@ impl Reader<'_> {
     fn quoted(&mut self) -> Result<String, Error> {
         let start = self.line;
         let mut field = String::new();
-        self.eat("\"");
+        self.strip("\"");
         loop {
             let end = self.rest.find('"').ok_or(Error::OpenQuote(start))?;
             let (part, rest) = self.rest.split_at(end);
             self.line += part.matches('\n').count();
             field.push_str(part);
             self.rest = &rest[1..];
-            if !self.eat("\"") {
+            if !self.strip("\"") {
                 return Ok(field);
             }
             field.push('"');
@@ -84,14 +84,14 @@ impl Reader<'_> {
     }
 
     fn end_of_line(&mut self) -> Result<(), Error> {
-        if self.eat("\r\n") || self.eat("\n") {
+        if self.strip("\r\n") || self.strip("\n") {
             self.line += 1;
             return Ok(());
         }
         if self.rest.is_empty() { Ok(()) } else { Err(Error::TextAfterQuote(self.line)) }
     }
 
-    fn eat(&mut self, text: &str) -> bool {
+    fn strip(&mut self, text: &str) -> bool {
         let rest = self.rest.strip_prefix(text);
         self.rest = rest.unwrap_or(self.rest);
         rest.is_some()
@@ -115,7 +115,7 @@ mod tests {
         let cases = [
             ("a\nsecret\"x,b", "line 2: a quote inside a field that is not quoted"),
             ("a\n\"secret", "line 2: a quote is not closed"),
-            ("\"secret\"x,b", "line 1: text behind a closing quote"),
+            ("\"secret\"x,b", "line 1: unexpected text after a closing quote"),
         ];
         for (text, want) in cases {
             assert_eq!(read(text).map_err(|error| error.to_string()), Err(want.to_string()));

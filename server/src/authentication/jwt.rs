@@ -6,11 +6,11 @@ use aws_lc_rs::signature::{self, RsaParameters, RsaPublicKeyComponents, Unparsed
 /// The limits of a token's size.
 const MAX_BYTES: usize = 64 << 10;
 
-/// A token that has the form of one; nothing in it is to be believed yet.
+/// A well-formed token whose signature was not verified yet.
 pub(crate) struct Unverified<'a> {
     pub header: Tree,
     pub claims: Tree,
-    /// What the signature is over.
+    /// The signed part of the token.
     pub signed: &'a str,
     pub signature: Vec<u8>,
 }
@@ -30,7 +30,8 @@ pub(super) fn split(token: &str) -> Option<Unverified<'_>> {
 }
 
 impl Unverified<'_> {
-    /// The algorithm is the header's word, so the caller must have a list of those it allows.
+    /// The algorithm in the header. The client chooses it, so the caller must check it against a list of allowed
+    /// algorithms.
     pub(super) fn algorithm(&self) -> &str {
         self.header.str("alg")
     }
@@ -54,11 +55,11 @@ pub(super) struct Key {
     pub id: String,
     /// The only algorithm of the key, if it names one.
     algorithm: String,
-    material: Material,
+    material: KeyMaterial,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Material {
+enum KeyMaterial {
     Rsa {
         n: Vec<u8>,
         e: Vec<u8>,
@@ -71,17 +72,17 @@ enum Material {
 }
 
 impl Key {
-    /// None for keys of other kinds, and for those that are not for signatures.
+    /// Reads a key; None for other key types and for keys that are not for signatures.
     pub(super) fn read(jwk: &Tree) -> Option<Key> {
         if !matches!(jwk.str("use"), "" | "sig") {
             return None;
         }
         let number = |key: &str| url_decode(jwk.str(key)).filter(|bytes| !bytes.is_empty());
         let material = match jwk.str("kty") {
-            "RSA" => Material::Rsa { n: number("n")?, e: number("e")? },
+            "RSA" => KeyMaterial::Rsa { n: number("n")?, e: number("e")? },
             "EC" => {
                 let point = [vec![4], number("x")?, number("y")?].concat();
-                Material::Ec { curve: jwk.str("crv").to_string(), point }
+                KeyMaterial::Ec { curve: jwk.str("crv").to_string(), point }
             }
             _ => return None,
         };
@@ -95,9 +96,9 @@ impl Key {
         }
         let signed = token.signed.as_bytes();
         match &self.material {
-            Material::Rsa { n, e } => rsa(algorithm)
+            KeyMaterial::Rsa { n, e } => rsa(algorithm)
                 .is_some_and(|rsa| RsaPublicKeyComponents { n, e }.verify(rsa, signed, &token.signature).is_ok()),
-            Material::Ec { curve, point } => ecdsa(algorithm, curve)
+            KeyMaterial::Ec { curve, point } => ecdsa(algorithm, curve)
                 .is_some_and(|ecdsa| UnparsedPublicKey::new(ecdsa, point).verify(signed, &token.signature).is_ok()),
         }
     }
@@ -115,7 +116,7 @@ fn rsa(algorithm: &str) -> Option<&'static RsaParameters> {
     })
 }
 
-/// An algorithm belongs to one curve.
+/// Each ECDSA algorithm belongs to one curve.
 fn ecdsa(algorithm: &str, curve: &str) -> Option<&'static dyn VerificationAlgorithm> {
     Some(match (algorithm, curve) {
         ("ES256", "P-256") => &signature::ECDSA_P256_SHA256_FIXED,
@@ -125,7 +126,7 @@ fn ecdsa(algorithm: &str, curve: &str) -> Option<&'static dyn VerificationAlgori
     })
 }
 
-/// base64 as URLs take it, without padding.
+/// Encodes base64 in the URL-safe alphabet, without padding.
 pub(crate) fn url_encode(bytes: &[u8]) -> String {
     base64::encode(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_counts_for_its_own_algorithm_and_key() {
+    fn signature_is_valid_only_for_its_algorithm_and_key() {
         let random = SystemRandom::new();
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, &random).expect("a key");
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, pkcs8.as_ref()).expect("a pair");
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_none() {
+    fn rejects_malformed_tokens() {
         for bad in ["", "a", "a.b", "a.b.c", "..", &"x".repeat(MAX_BYTES + 1)] {
             assert!(split(bad).is_none(), "{bad}");
         }

@@ -18,40 +18,40 @@ const PREFIX: &str = "kubernetes.io/serviceaccount";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 pub(crate) const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 
-/// Why a token is refused.
+/// Why a token is rejected.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum Refusal {
+enum LegacyTokenError {
     #[error("service account token has been invalidated")]
     Invalidated,
     #[error("service account token is marked as invalid since {0}")]
     InvalidSince(String),
 }
 
-pub(crate) fn judge(auth: &Authenticator, claims: &Tree, question: TokenRequest<'_>) -> Verdict {
+pub(crate) fn verify_token(auth: &Authenticator, claims: &Tree, request: TokenRequest<'_>) -> Verdict {
     let claim = |name: &str| claims.get(&format!("{PREFIX}/{name}")).and_then(Tree::as_str).unwrap_or("");
     let (namespace, account) = (claim("namespace"), claim("service-account.name"));
     let secret = auth.storage.object("secrets", &format!("{namespace}/{}", claim("secret.name")));
     let there = auth.storage.object("serviceaccounts", &format!("{namespace}/{account}"));
     let uid = claim("service-account.uid");
-    if let Err(why) = check(secret.as_deref(), there.as_deref(), uid, question.token) {
+    if let Err(why) = check(secret.as_deref(), there.as_deref(), uid, request.token) {
         return Verdict::refused(why);
     }
     let name = format!("system:serviceaccount:{namespace}:{account}");
     if claims.str("sub") != name {
         return Verdict::refused("service account token has another subject");
     }
-    let today = date(question.now);
+    let today = date(request.now);
     if secret.as_deref().is_some_and(|secret| secret.map("metadata.labels").str(LAST_USED) != today) {
-        auth.config.legacy_uses.note(&format!("{namespace}/{}", claim("secret.name")), today);
+        auth.config.legacy_uses.record(&format!("{namespace}/{}", claim("secret.name")), today);
     }
     let notes = notes(&name, claim("secret.name"), there.as_deref());
     auth.metrics.count_token(TokenUse::Legacy);
     let groups = vec!["system:serviceaccounts".to_string(), format!("system:serviceaccounts:{namespace}")];
     let user = User { name, uid: uid.to_string(), groups, ..User::default() };
-    auth.config.for_any_audience(with_authenticated_group(user), question.audiences).noting(notes)
+    auth.config.for_any_audience(with_authenticated_group(user), request.audiences).with_annotations(notes)
 }
 
-/// Audit annotations by which the users of legacy tokens can be found.
+/// Audit annotations that identify the users of legacy tokens.
 fn notes(subject: &str, secret: &str, account: Option<&Tree>) -> Vec<(&'static str, String)> {
     let named = account.is_some_and(|account| account.list("secrets").iter().any(|entry| entry.str("name") == secret));
     let kind = match named {
@@ -61,30 +61,30 @@ fn notes(subject: &str, secret: &str, account: Option<&Tree>) -> Vec<(&'static s
     vec![("authentication.k8s.io/legacy-token", subject.to_string()), (kind, secret.to_string())]
 }
 
-fn check(secret: Option<&Tree>, account: Option<&Tree>, uid: &str, token: &str) -> Result<(), Refusal> {
+fn check(secret: Option<&Tree>, account: Option<&Tree>, uid: &str, token: &str) -> Result<(), LegacyTokenError> {
     let lives = |object: &&Tree| !object.at("metadata").has("deletionTimestamp");
-    let secret = secret.filter(lives).ok_or(Refusal::Invalidated)?;
+    let secret = secret.filter(lives).ok_or(LegacyTokenError::Invalidated)?;
     let kept = base64::decode(secret.map("data").str("token")).unwrap_or_default();
-    constant_time::verify_slices_are_equal(&kept, token.as_bytes()).map_err(|_| Refusal::Invalidated)?;
+    constant_time::verify_slices_are_equal(&kept, token.as_bytes()).map_err(|_| LegacyTokenError::Invalidated)?;
     let since = secret.map("metadata.labels").str(INVALID_SINCE);
     if !since.is_empty() {
-        return Err(Refusal::InvalidSince(since.to_string()));
+        return Err(LegacyTokenError::InvalidSince(since.to_string()));
     }
     let is_same = |account: &&Tree| !uid.is_empty() && account.str("metadata.uid") == uid;
-    account.filter(lives).filter(is_same).map(|_| ()).ok_or(Refusal::Invalidated)
+    account.filter(lives).filter(is_same).map(|_| ()).ok_or(LegacyTokenError::Invalidated)
 }
 
 fn date(seconds: i64) -> String {
     time::format_seconds(seconds).chars().take("2026-01-01".len()).collect()
 }
 
-/// As many are remembered; then some are written once more.
+/// The limit of recorded uses; above it some labels are written a second time.
 const MAX_USES: usize = 1000;
 
-/// Which secrets were used on which day: each is labelled once a day, so that unused ones can be found.
+/// Which secrets were used on which day. Each secret is labelled once a day, which makes unused secrets visible.
 #[derive(Default)]
-pub struct Uses {
-    /// Whether anything waits, so that most requests take no lock.
+pub struct UsedSecrets {
+    /// Whether labels are pending. Most requests then need no lock.
     is_pending: AtomicBool,
     state: Mutex<State>,
 }
@@ -95,8 +95,8 @@ struct State {
     waiting: Vec<(String, String)>,
 }
 
-impl Uses {
-    fn note(&self, secret: &str, today: String) {
+impl UsedSecrets {
+    fn record(&self, secret: &str, today: String) {
         let mut state = self.state.lock();
         if state.noted.get(secret) == Some(&today) {
             return;
@@ -127,10 +127,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_use_is_noted_once_a_day() {
-        let uses = Uses::default();
+    fn records_a_use_once_a_day() {
+        let uses = UsedSecrets::default();
         for day in ["1", "1", "2"] {
-            uses.note("a/b", day.to_string());
+            uses.record("a/b", day.to_string());
         }
         let noted = |day: &str| ("a/b".to_string(), day.to_string());
         assert_eq!(uses.take(), [noted("1"), noted("2")]);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_holds_while_its_secret_and_account_do() {
+    fn token_is_valid_while_secret_and_account_exist() {
         let secret = tree! { "metadata" => tree! {}, "data" => tree! { "token" => base64::encode(b"token") } };
         let account = tree! { "metadata" => tree! { "uid" => "u" } };
         let (mut ending, mut marked) = (secret.clone(), secret.clone());

@@ -36,10 +36,10 @@ pub use token_file::TokenFile;
 pub(crate) use union::{Credentials, Entry, Method, TokenRequest, TokenVerdict, Verdict};
 pub(crate) use union::{authenticate, review};
 
-/// The first that knows the caller wins. What fails on the way is kept for the log, and keeps the caller
-/// from being taken for one without credentials.
+/// The first authenticator that recognises the caller wins. An error is kept for the log, and the caller is then not
+/// treated as anonymous.
 static AUTHENTICATORS: &[Entry] = &[
-    // A proxy's certificate authenticates other users: it must not be taken for the proxy's own request.
+    // A proxy's certificate authenticates other users: the request must not be attributed to the proxy itself.
     Entry { name: "request-header", method: Method::Request(request_header::authenticate) },
     Entry { name: "basic", method: Method::Request(basic::authenticate) },
     Entry { name: "x509", method: Method::Request(x509::authenticate) },
@@ -51,15 +51,15 @@ static AUTHENTICATORS: &[Entry] = &[
     Entry { name: "webhook", method: Method::Token(webhook::authenticate) },
 ];
 
-/// What the authenticators were given at the start. What is None does not take part.
+/// The configuration of the authenticators. A value of None disables the authenticator.
 #[derive(Default)]
 pub struct Authentication {
-    /// Who signs the certificates of clients.
+    /// The CAs of client certificates.
     pub clients: Option<CaBundle>,
     pub request_header: Option<RequestHeader>,
     pub passwords: Option<PasswordFile>,
     pub token_file: Option<TokenFile>,
-    /// None without a key: there are no service account tokens then.
+    /// None without a key: service account tokens are then disabled.
     pub tokens: Option<token::Tokens>,
     pub bootstrap_tokens: bool,
     pub issuers: oidc::Issuers,
@@ -67,13 +67,13 @@ pub struct Authentication {
     pub anonymous: Anonymous,
     /// The audiences of the API server, for tokens.
     pub audiences: Vec<String>,
-    pub legacy_uses: legacy_token::Uses,
+    pub legacy_uses: legacy_token::UsedSecrets,
 }
 
 impl Authentication {
-    /// An identity of a way that knows no audiences: it is good for those of the server.
-    fn for_any_audience(&self, user: Arc<User>, asked: &[String]) -> Verdict {
-        let audiences = common(asked, &self.audiences);
+    /// The identity from an authenticator without audiences: it is valid for the audiences of the server.
+    fn for_any_audience(&self, user: Arc<User>, requested: &[String]) -> Verdict {
+        let audiences = common(requested, &self.audiences);
         if audiences.is_empty() { Verdict::Unknown } else { Verdict::Known(union::Identity::new(user, audiences)) }
     }
 }
@@ -83,7 +83,7 @@ pub struct Authenticator {
     pub config: Authentication,
     storage: Arc<Storage>,
     metrics: Arc<Metrics>,
-    /// Of service account tokens: the first in those that are signed, any in those that are accepted.
+    /// The issuers of service account tokens: the first one signs, all are accepted.
     issuers: Vec<String>,
 }
 
@@ -98,8 +98,8 @@ impl Authenticator {
     }
 }
 
-fn common(asked: &[String], there: &[String]) -> Vec<String> {
-    asked.iter().filter(|audience| there.contains(audience)).cloned().collect()
+fn common(requested: &[String], there: &[String]) -> Vec<String> {
+    requested.iter().filter(|audience| there.contains(audience)).cloned().collect()
 }
 
 /// The key of an extra value, as the end of a header's name has it.

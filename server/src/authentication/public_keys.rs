@@ -21,7 +21,7 @@ fn without_zeros(number: &[u8]) -> &[u8] {
     &number[zeros..]
 }
 
-/// One value of this tag: what follows it, and its content.
+/// Reads one value of this tag: the rest after it, and its content.
 fn read_der(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (first, rest) = bytes.split_first()?;
     if *first != tag {

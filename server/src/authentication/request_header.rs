@@ -1,4 +1,4 @@
-//! Users named by a proxy in headers, if the proxy shows its own certificate. The headers of any other client are
+//! Users named by a proxy in headers, if the proxy presents its own certificate. The headers of any other client are
 //! removed.
 
 use std::sync::Arc;
@@ -10,12 +10,13 @@ use kinds::User;
 use super::{Authenticator, Credentials, Verdict, extra_key};
 use crate::call::Peer;
 use crate::common::users::with_authenticated_group;
+use crate::outbound::user_headers::TrustedHeaders;
 use crate::request::head::RequestHead;
 use crate::tls::client::{CaBundle, CertificateError, ClientChain};
 
 /// A configured name that no header can have.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no name of a header")]
+#[error("{0:?} is not a valid header name")]
 pub struct HeaderNameError(String);
 
 /// Why a proxy is not trusted.
@@ -29,11 +30,11 @@ pub enum ProxyError {
 
 /// The proxies that may name users, and the headers by which they do.
 pub struct RequestHeader {
-    /// Who signs the certificates of proxies.
+    /// The CAs of proxy certificates.
     pub cas: CaBundle,
-    /// Names of proxies; any where there are none.
+    /// Allowed names of proxies; any name if empty.
     pub allowed_names: Vec<String>,
-    /// As configured: published for aggregated servers.
+    /// The configured names, which are published for extension API servers.
     pub names: Names,
     headers: Headers,
 }
@@ -48,8 +49,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// What everyone calls them.
-    pub fn usual() -> Names {
+    /// The names that the documentation of Kubernetes uses.
+    pub fn default_names() -> Names {
         let one = |name: &str| vec![name.to_string()];
         Names {
             username: one("X-Remote-User"),
@@ -58,9 +59,15 @@ impl Names {
             extra_prefixes: one("X-Remote-Extra-"),
         }
     }
+
+    /// All headers, which a proxy must not pass on from clients.
+    pub(crate) fn trusted_headers(&self) -> TrustedHeaders {
+        let names = [&self.username, &self.uid, &self.groups].into_iter().flatten().cloned().collect();
+        TrustedHeaders { names, prefixes: self.extra_prefixes.clone() }
+    }
 }
 
-/// The same in the form in which headers are looked up.
+/// The headers in the form for lookups.
 struct Headers {
     username: Vec<HeaderName>,
     uid: Vec<HeaderName>,
@@ -168,8 +175,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_become_a_user_and_are_gone() {
-        let mut names = Names::usual();
+    fn headers_become_a_user_and_are_removed() {
+        let mut names = Names::default_names();
         names.username.push("X-Other-User".to_string());
         let rules = Headers::new(&names).expect("names");
         let mut headers = HeaderMap::new();

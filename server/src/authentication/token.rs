@@ -1,4 +1,4 @@
-//! Service account tokens: signed, and judged again, with the cluster's own key.
+//! Service account tokens: signed and verified with the cluster's own key.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::metrics::TokenUse;
 /// A name and a uid.
 type Identity = (String, String);
 
-/// Objects that a token dies with.
+/// Objects that a token is bound to: it is invalid once one of them is deleted.
 #[derive(Debug, Clone, Default)]
-pub struct Bound {
+pub struct BoundObjects {
     pub pod: Option<Identity>,
     pub secret: Option<Identity>,
     pub node: Option<Identity>,
@@ -31,7 +31,7 @@ pub struct Subject<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub uid: &'a str,
-    pub bound: Bound,
+    pub bound: BoundObjects,
     pub audiences: Vec<&'a str>,
     pub seconds: i64,
     /// When a use of the token counts as stale, in seconds since the Unix epoch.
@@ -47,24 +47,24 @@ enum Key {
 pub struct Tokens {
     key: Key,
     id: String,
-    /// Other public keys whose tokens are taken.
-    trusted: Vec<Public>,
+    /// Other public keys whose tokens are accepted.
+    trusted: Vec<PublicKey>,
 }
 
 /// A public key as SubjectPublicKeyInfo.
-struct Public {
+struct PublicKey {
     der: Vec<u8>,
     algorithm: &'static str,
 }
 
-impl Public {
-    fn new(der: Vec<u8>) -> Option<Public> {
+impl PublicKey {
+    fn new(der: Vec<u8>) -> Option<PublicKey> {
         let algorithm = match super::public_keys::public_key(&der)? {
             // An uncompressed point of P-256.
             [4, point @ ..] if point.len() == 64 => "ES256",
             key => super::public_keys::rsa_numbers(key).map(|_| "RS256")?,
         };
-        Some(Public { der, algorithm })
+        Some(PublicKey { der, algorithm })
     }
 
     fn id(&self) -> String {
@@ -105,9 +105,9 @@ pub enum KeyError {
     Crypto(#[from] aws_lc_rs::error::Unspecified),
 }
 
-/// Why a token that a known key has signed is refused.
+/// Why a token with a valid signature is rejected.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum Refusal {
+enum TokenError {
     #[error("token audiences [{}] is invalid for the target audiences [{}]", quoted(own), quoted(wanted))]
     Audiences { own: Vec<String>, wanted: Vec<String> },
     #[error("service account token has expired")]
@@ -126,11 +126,11 @@ impl Tokens {
     /// Takes a P-256 or an RSA key.
     pub fn new(key: &PrivateKeyDer<'_>) -> Result<Tokens, KeyError> {
         let key = Key::read(key).ok_or(KeyError::SigningKey)?;
-        let public = Public::new(key.public_der()?).ok_or(KeyError::NoPublicPart)?;
+        let public = PublicKey::new(key.public_der()?).ok_or(KeyError::NoPublicPart)?;
         Ok(Tokens { key, id: public.id(), trusted: vec![public] })
     }
 
-    /// Those of all keys, each once.
+    /// The algorithms of all keys, without duplicates.
     pub fn algorithms(&self) -> Vec<Tree> {
         let mut all: Vec<&str> = self.trusted.iter().map(|key| key.algorithm).collect();
         all.sort_unstable();
@@ -138,14 +138,14 @@ impl Tokens {
         all.into_iter().map(Tree::from).collect()
     }
 
-    /// The public keys as JSON web keys, the own one first.
+    /// The public keys as JSON web keys, the signing key first.
     pub fn jwks(&self) -> Vec<Tree> {
-        self.trusted.iter().map(Public::jwk).collect()
+        self.trusted.iter().map(PublicKey::jwk).collect()
     }
 
-    /// Takes tokens of another key too, given as SubjectPublicKeyInfo.
+    /// Accepts tokens of another key, given as SubjectPublicKeyInfo.
     pub fn trust(&mut self, public_key: Vec<u8>) -> Result<(), KeyError> {
-        let key = Public::new(public_key).ok_or(KeyError::PublicKey)?;
+        let key = PublicKey::new(public_key).ok_or(KeyError::PublicKey)?;
         if !self.trusted.iter().any(|known| known.der == key.der) {
             self.trusted.push(key);
         }
@@ -176,7 +176,7 @@ impl Tokens {
             _ => return None,
         };
         let (text, signature) = (token.signed.as_bytes(), &token.signature);
-        let fits = |key: &&Public| key.algorithm == token.algorithm();
+        let fits = |key: &&PublicKey| key.algorithm == token.algorithm();
         let mut keys = self.trusted.iter().filter(fits);
         keys.any(|key| algorithm.verify_sig(&key.der, text, signature).is_ok()).then_some(token.claims)
     }
@@ -254,22 +254,22 @@ fn claims(subject: &Subject<'_>, issuer: &str, now: i64) -> Tree {
 }
 
 /// Judges a token now: its signature, its time, its audiences, and the objects that it is bound to.
-pub(crate) fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
-    let claims = auth.config.tokens.as_ref().and_then(|tokens| tokens.verify(question.token));
+pub(crate) fn authenticate<'a>(auth: &'a Authenticator, request: TokenRequest<'a>) -> TokenVerdict<'a> {
+    let claims = auth.config.tokens.as_ref().and_then(|tokens| tokens.verify(request.token));
     TokenVerdict::Now(match claims {
         Some(claims) if auth.issuers.iter().any(|issuer| claims.str("iss") == issuer) => {
-            judge(auth, &claims, question).map_or_else(Verdict::refused, Verdict::Known)
+            check_claims(auth, &claims, request).map_or_else(Verdict::refused, Verdict::Known)
         }
-        Some(claims) if claims.str("iss") == legacy_token::ISSUER => legacy_token::judge(auth, &claims, question),
+        Some(claims) if claims.str("iss") == legacy_token::ISSUER => legacy_token::verify_token(auth, &claims, request),
         _ => Verdict::Unknown,
     })
 }
 
-fn judge(auth: &Authenticator, claims: &Tree, question: TokenRequest<'_>) -> Result<Known, Refusal> {
-    let audiences = check_audiences(claims, question.audiences)?;
-    check_time(claims, question.now)?;
-    check_objects(auth, claims, question.now)?;
-    let notes = stale_note(auth, claims, question.now).into_iter().collect();
+fn check_claims(auth: &Authenticator, claims: &Tree, request: TokenRequest<'_>) -> Result<Known, TokenError> {
+    let audiences = check_audiences(claims, request.audiences)?;
+    check_time(claims, request.now)?;
+    check_objects(auth, claims, request.now)?;
+    let notes = stale_note(auth, claims, request.now).into_iter().collect();
     Ok(Known { notes, ..Known::new(Arc::new(user_of(claims)), audiences) })
 }
 
@@ -282,29 +282,29 @@ fn stale_note(auth: &Authenticator, claims: &Tree, now: i64) -> Option<(&'static
     (late > 0).then(|| ("authentication.k8s.io/stale-token", note()))
 }
 
-fn check_audiences(claims: &Tree, wanted: &[String]) -> Result<Vec<String>, Refusal> {
+fn check_audiences(claims: &Tree, wanted: &[String]) -> Result<Vec<String>, TokenError> {
     let own: Vec<String> = claims.list("aud").iter().filter_map(Tree::as_str).map(str::to_string).collect();
     let common = super::common(&own, wanted);
     if common.is_empty() {
-        return Err(Refusal::Audiences { own, wanted: wanted.to_vec() });
+        return Err(TokenError::Audiences { own, wanted: wanted.to_vec() });
     }
     Ok(common)
 }
 
-fn check_time(claims: &Tree, now: i64) -> Result<(), Refusal> {
+fn check_time(claims: &Tree, now: i64) -> Result<(), TokenError> {
     // Clocks may differ by this much, as upstream allows.
     const LEEWAY_SECONDS: i64 = 60;
     if claims.int("exp").is_none_or(|end| now > end + LEEWAY_SECONDS) {
-        return Err(Refusal::Expired);
+        return Err(TokenError::Expired);
     }
     if claims.int("nbf").is_some_and(|start| now + LEEWAY_SECONDS < start) {
-        return Err(Refusal::NotYetValid);
+        return Err(TokenError::NotYetValid);
     }
     Ok(())
 }
 
-/// The account and all that the token is bound to must be there still, and be the same.
-fn check_objects(auth: &Authenticator, claims: &Tree, now: i64) -> Result<(), Refusal> {
+/// The account and all bound objects must still exist, with the same uid.
+fn check_objects(auth: &Authenticator, claims: &Tree, now: i64) -> Result<(), TokenError> {
     let private = claims.get("kubernetes.io").unwrap_or(&Tree::Null);
     let namespace = private.str("namespace");
     for (key, storage) in
@@ -318,15 +318,15 @@ fn check_objects(auth: &Authenticator, claims: &Tree, now: i64) -> Result<(), Re
         let name = claim.str("name");
         let place = if key == "node" { name.to_string() } else { format!("{namespace}/{name}") };
         let object = auth.storage.object(storage, &place);
-        if !object.is_some_and(|object| object.str("metadata.uid") == claim.str("uid") && lives(&object, now)) {
-            return Err(Refusal::Invalidated);
+        if !object.is_some_and(|object| object.str("metadata.uid") == claim.str("uid") && is_alive(&object, now)) {
+            return Err(TokenError::Invalidated);
         }
     }
     Ok(())
 }
 
-/// An object that is being deleted counts for a minute more.
-fn lives(object: &Tree, now: i64) -> bool {
+/// An object that is being deleted stays valid for one more minute.
+fn is_alive(object: &Tree, now: i64) -> bool {
     let Some(stamp) = object.at("metadata.deletionTimestamp").as_str() else { return true };
     api::time::parse(stamp).is_ok_and(|time| time.seconds + 60 > now)
 }
@@ -377,7 +377,7 @@ mod tests {
             namespace: "n",
             name: "a",
             uid: "u",
-            bound: Bound { pod: Some(("p".to_string(), "v".to_string())), ..Bound::default() },
+            bound: BoundObjects { pod: Some(("p".to_string(), "v".to_string())), ..BoundObjects::default() },
             audiences: vec!["x", "y"],
             seconds: 600,
             warn_after: None,
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_signed_is_taken() {
+    fn accepts_only_signed_tokens() {
         let tokens = tokens();
         let (token, id) = tokens.sign(&subject(), "https://issuer", 1000).expect("a token");
         let claims = tokens.verify(&token).expect("our token");
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn time_and_audiences_are_judged() {
         let claims = claims(&subject(), "i", 1000);
-        let text = |refusal: Refusal| refusal.to_string();
+        let text = |refusal: TokenError| refusal.to_string();
         assert_eq!(check_time(&claims, 1600), Ok(()));
         assert_eq!(check_time(&claims, 1661).map_err(text), Err("service account token has expired".to_string()));
         assert_eq!(check_time(&claims, 900).map_err(text), Err("service account token is not valid yet".to_string()));

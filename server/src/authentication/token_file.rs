@@ -44,9 +44,9 @@ pub(super) fn owner(record: csv::Record, secret_name: &'static str) -> Result<(S
     Ok((secret, with_authenticated_group(User { name, uid, groups, ..User::default() })))
 }
 
-pub(super) fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
-    let found = auth.config.token_file.as_ref().and_then(|file| file.users.get(question.token));
-    let verdict = found.map_or(Verdict::Unknown, |user| auth.config.for_any_audience(user.clone(), question.audiences));
+pub(super) fn authenticate<'a>(auth: &'a Authenticator, request: TokenRequest<'a>) -> TokenVerdict<'a> {
+    let found = auth.config.token_file.as_ref().and_then(|file| file.users.get(request.token));
+    let verdict = found.map_or(Verdict::Unknown, |user| auth.config.for_any_audience(user.clone(), request.audiences));
     TokenVerdict::Now(verdict)
 }
 
@@ -66,7 +66,7 @@ mod tests {
         let cases = [
             ("a,b,c\nsecret,b\n", "line 2: at least 3 columns are needed (token, user name, user uid), there are 2"),
             (",b,c", "line 1: the token and the user name must not be empty"),
-            ("secret,b,c\nsecret,d,e", "line 2: the token of an earlier line again"),
+            ("secret,b,c\nsecret,d,e", "line 2: duplicate token"),
         ];
         for (text, want) in cases {
             assert_eq!(TokenFile::read(text).err().map(|error| error.to_string()).as_deref(), Some(want));

@@ -8,19 +8,19 @@ use http::{HeaderMap, header};
 use kinds::User;
 
 use super::{AUTHENTICATORS, Authenticator, websocket};
-use crate::call::{Call, Peer, Step};
+use crate::call::{Call, Peer, StageResult};
 use crate::request::head::RequestHead;
 
-/// One way to know a caller.
+/// One authentication method.
 pub(crate) struct Entry {
     pub name: &'static str,
     pub method: Method,
 }
 
 pub(crate) enum Method {
-    /// By the connection and its headers.
+    /// Authenticates the connection and its headers.
     Request(fn(&Authenticator, &mut RequestHead, &Peer, &Credentials) -> Verdict),
-    /// By a bearer token; TokenReviews use these.
+    /// Authenticates a bearer token; TokenReviews use these.
     Token(for<'a> fn(&'a Authenticator, TokenRequest<'a>) -> TokenVerdict<'a>),
 }
 
@@ -40,9 +40,9 @@ pub(crate) enum TokenVerdict<'a> {
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Known(Identity),
-    /// Nothing that this way could judge.
+    /// The request has no credentials for this authenticator.
     Unknown,
-    /// It was for this way to judge, and it is bad. The text holds no secret.
+    /// The credentials are for this authenticator and are invalid. The text contains no secret.
     Refused(String),
 }
 
@@ -66,8 +66,8 @@ impl Verdict {
         Verdict::Known(Identity::new(user, Vec::new()))
     }
 
-    /// With these annotations, if the user is known.
-    pub(crate) fn noting(mut self, notes: Vec<(&'static str, String)>) -> Verdict {
+    /// Adds annotations if the user is authenticated.
+    pub(crate) fn with_annotations(mut self, notes: Vec<(&'static str, String)>) -> Verdict {
         if let Verdict::Known(identity) = &mut self {
             identity.notes = notes;
         }
@@ -95,21 +95,21 @@ impl Credentials {
         if many { Err(Status::unauthorized()) } else { Ok(Credentials(first.unwrap_or_default())) }
     }
 
-    /// What follows the name of the scheme, up to the next space.
-    pub(crate) fn of_scheme(&self, scheme: &str) -> Option<&str> {
+    /// The text after the name of the scheme, up to the next space.
+    pub(crate) fn parameters_of(&self, scheme: &str) -> Option<&str> {
         let mut words = self.0.split(' ');
         let named = words.next()?.eq_ignore_ascii_case(scheme);
         words.next().filter(|word| named && !word.is_empty())
     }
 }
 
-/// The authenticators that refused the credentials, and why; as an error, the message in a TokenReview.
+/// The authenticators that rejected the credentials, and why; as an error, the message in a TokenReview.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Vec<(&'static str, String)>);
 
 impl Failures {
-    /// The identity of a verdict; a refusal is kept.
-    fn sift(&mut self, name: &'static str, verdict: Verdict) -> Option<Identity> {
+    /// The identity of a verdict; a rejection is recorded.
+    fn take_identity(&mut self, name: &'static str, verdict: Verdict) -> Option<Identity> {
         match verdict {
             Verdict::Known(identity) => return Some(identity),
             Verdict::Refused(why) => self.0.push((name, why)),
@@ -132,33 +132,33 @@ impl std::fmt::Display for Failures {
 impl std::error::Error for Failures {}
 
 /// Puts the caller's identity into the call. The credentials do not travel on.
-pub(crate) fn authenticate<'a>(auth: &'a Authenticator, call: &'a mut Call) -> Step<'a> {
-    // Only an in-process request has its user already.
+pub(crate) fn authenticate<'a>(auth: &'a Authenticator, call: &'a mut Call) -> StageResult<'a> {
+    // Only an in-process request already has its user.
     if call.caller.user.is_some() {
-        return Step::Done(Ok(()));
+        return StageResult::Done(Ok(()));
     }
     let credentials = match Credentials::take(&mut call.head.headers) {
         Ok(credentials) => credentials,
-        Err(status) => return Step::Done(Err(status)),
+        Err(status) => return StageResult::Done(Err(status)),
     };
     let mut failures = Failures::default();
     if let Some(identity) = authenticate_request(auth, &mut call.head, &call.peer, &credentials, &mut failures) {
         call.caller.user = Some(identity.user);
-        return Step::Done(Ok(()));
+        return StageResult::Done(Ok(()));
     }
     let Some(token) = bearer(&mut call.head.headers, &credentials, &mut failures) else {
-        return Step::Done(conclude(auth, call, None, &failures));
+        return StageResult::Done(conclude(auth, call, None, &failures));
     };
-    let question = TokenRequest { token: &token, audiences: &auth.config.audiences, now: call.head.now };
-    let left = match authenticate_token(auth, question, AUTHENTICATORS, &mut failures) {
+    let request = TokenRequest { token: &token, audiences: &auth.config.audiences, now: call.head.now };
+    let left = match authenticate_token(auth, request, AUTHENTICATORS, &mut failures) {
         Progress::Done(found) => {
-            return Step::Done(conclude_token(auth, call, found, failures));
+            return StageResult::Done(conclude_token(auth, call, found, failures));
         }
         Progress::Waiting { from, .. } => from,
     };
-    Step::Later(Box::pin(async move {
-        let question = TokenRequest { token: &token, audiences: &auth.config.audiences, now: call.head.now };
-        let found = await_token(auth, question, left, &mut failures).await;
+    StageResult::Later(Box::pin(async move {
+        let request = TokenRequest { token: &token, audiences: &auth.config.audiences, now: call.head.now };
+        let found = await_token(auth, request, left, &mut failures).await;
         conclude_token(auth, call, found, failures)
     }))
 }
@@ -169,7 +169,7 @@ fn bearer(headers: &mut HeaderMap, credentials: &Credentials, failures: &mut Fai
         failures.0.push(("websocket", why.to_string()));
         None
     });
-    credentials.of_scheme("bearer").map(str::to_string).or(of_browser)
+    credentials.parameters_of("bearer").map(str::to_string).or(of_browser)
 }
 
 /// The user of a token, for a TokenReview, from the same list.
@@ -180,8 +180,8 @@ pub(crate) async fn review(
     now: i64,
 ) -> Result<Identity, Failures> {
     let mut failures = Failures::default();
-    let question = TokenRequest { token, audiences, now };
-    let found = await_token(auth, question, AUTHENTICATORS, &mut failures).await;
+    let request = TokenRequest { token, audiences, now };
+    let found = await_token(auth, request, AUTHENTICATORS, &mut failures).await;
     found.ok_or(failures)
 }
 
@@ -193,14 +193,14 @@ fn authenticate_request(
     failures: &mut Failures,
 ) -> Option<Identity> {
     AUTHENTICATORS.iter().find_map(|way| match way.method {
-        Method::Request(ask) => failures.sift(way.name, ask(auth, head, peer, credentials)),
+        Method::Request(ask) => failures.take_identity(way.name, ask(auth, head, peer, credentials)),
         Method::Token(_) => None,
     })
 }
 
 enum Progress<'a> {
     Done(Option<Identity>),
-    /// The first of `from` has to wait; it can be called again.
+    /// The first authenticator of `from` has to wait; it can be called again.
     Waiting {
         from: &'static [Entry],
         wait: Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>,
@@ -209,16 +209,16 @@ enum Progress<'a> {
 
 fn authenticate_token<'a>(
     auth: &'a Authenticator,
-    question: TokenRequest<'a>,
+    request: TokenRequest<'a>,
     mut left: &'static [Entry],
     failures: &mut Failures,
 ) -> Progress<'a> {
     while let Some((way, rest)) = left.split_first() {
         if let Method::Token(ask) = way.method {
-            match ask(auth, question) {
+            match ask(auth, request) {
                 TokenVerdict::Later(wait) => return Progress::Waiting { from: left, wait },
                 TokenVerdict::Now(verdict) => {
-                    if let Some(identity) = failures.sift(way.name, verdict) {
+                    if let Some(identity) = failures.take_identity(way.name, verdict) {
                         return Progress::Done(Some(identity));
                     }
                 }
@@ -231,16 +231,16 @@ fn authenticate_token<'a>(
 
 async fn await_token(
     auth: &Authenticator,
-    question: TokenRequest<'_>,
+    request: TokenRequest<'_>,
     mut left: &'static [Entry],
     failures: &mut Failures,
 ) -> Option<Identity> {
     loop {
-        match authenticate_token(auth, question, left, failures) {
+        match authenticate_token(auth, request, left, failures) {
             Progress::Done(found) => return found,
             Progress::Waiting { from, wait } => {
                 let (way, rest) = from.split_first()?;
-                if let Some(identity) = failures.sift(way.name, wait.await) {
+                if let Some(identity) = failures.take_identity(way.name, wait.await) {
                     return Some(identity);
                 }
                 left = rest;
@@ -303,19 +303,19 @@ mod tests {
                 headers.append(header::AUTHORIZATION, value.parse().expect("a value"));
             }
             let taken = Credentials::take(&mut headers);
-            let got = taken.as_ref().map(|credentials| credentials.of_scheme("bearer")).map_err(|_| ());
+            let got = taken.as_ref().map(|credentials| credentials.parameters_of("bearer")).map_err(|_| ());
             assert_eq!(got, want, "{values:?}");
             assert!(headers.is_empty(), "{values:?}");
         }
     }
 
     #[test]
-    fn failures_are_told_together() {
+    fn failures_are_reported_together() {
         let mut failures = Failures::default();
         assert_eq!(failures.to_string(), "invalid bearer token");
-        assert!(failures.sift("a", Verdict::Unknown).is_none() && failures.0.is_empty());
-        failures.sift("a", Verdict::refused("one"));
-        failures.sift("b", Verdict::refused("two"));
+        assert!(failures.take_identity("a", Verdict::Unknown).is_none() && failures.0.is_empty());
+        failures.take_identity("a", Verdict::refused("one"));
+        failures.take_identity("b", Verdict::refused("two"));
         assert_eq!(failures.to_string(), "[invalid bearer token, one, two]");
     }
 }

@@ -15,7 +15,7 @@ use crate::authentication::Authenticator;
 use crate::common::users::with_authenticated_group;
 use crate::outbound::callout::{self, kubeconfig::Remote};
 
-/// How long the other server may take.
+/// The timeout of a token review.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CACHED: usize = 8192;
 
@@ -24,7 +24,7 @@ const MAX_CACHED: usize = 8192;
 #[error("unknown version {0:?}: use v1 or v1beta1")]
 pub struct UnknownVersion(String);
 
-/// Why the other server did not decide.
+/// Why the webhook returned no decision.
 #[derive(Debug, thiserror::Error)]
 enum ReviewError {
     #[error(transparent)]
@@ -47,15 +47,15 @@ pub struct Webhook {
     /// `v1` or `v1beta1` of authentication.k8s.io.
     version: &'static str,
     cache_ttl: Duration,
-    cache: Mutex<HashMap<Fingerprint, Cached>>,
+    cache: Mutex<HashMap<Fingerprint, CachedIdentity>>,
 }
 
-/// Of a token and its audiences: the token itself is not kept.
+/// The hash of a token and its audiences: the token itself is not stored.
 type Fingerprint = [u8; 32];
 
-struct Cached {
+struct CachedIdentity {
     until: Instant,
-    /// None is a token that the other server does not know.
+    /// None if the webhook does not recognise the token.
     identity: Option<Identity>,
 }
 
@@ -76,7 +76,7 @@ impl Webhook {
         Some(cached.identity.clone())
     }
 
-    fn keep(&self, key: Fingerprint, identity: Option<Identity>) {
+    fn cache_identity(&self, key: Fingerprint, identity: Option<Identity>) {
         let now = Instant::now();
         let mut cache = self.cache.lock();
         if cache.len() >= MAX_CACHED {
@@ -85,33 +85,33 @@ impl Webhook {
         if cache.len() >= MAX_CACHED {
             cache.clear();
         }
-        cache.insert(key, Cached { until: now + self.cache_ttl, identity });
+        cache.insert(key, CachedIdentity { until: now + self.cache_ttl, identity });
     }
 
-    async fn post(&self, own: &[String], question: TokenRequest<'_>) -> Result<Option<Identity>, ReviewError> {
-        let body = json::encode(&review(self.version, question), None);
-        let answer = self.remote.client.post_json(&self.remote.url, body, TIMEOUT).await?;
-        if !answer.is_success() {
-            return Err(ReviewError::Code(answer.code));
+    async fn post(&self, own: &[String], request: TokenRequest<'_>) -> Result<Option<Identity>, ReviewError> {
+        let body = json::encode(&review(self.version, request), None);
+        let response = self.remote.client.post_json(&self.remote.url, body, TIMEOUT).await?;
+        if !response.is_success() {
+            return Err(ReviewError::Code(response.code));
         }
-        let answer = json::decode(&answer.body).map_err(|_| ReviewError::NotJson)?;
-        judge(&answer, own, question.audiences)
+        let response = json::decode(&response.body).map_err(|_| ReviewError::NotJson)?;
+        read_review(&response, own, request.audiences)
     }
 }
 
-pub(crate) fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
+pub(crate) fn authenticate<'a>(auth: &'a Authenticator, request: TokenRequest<'a>) -> TokenVerdict<'a> {
     let Some(webhook) = &auth.config.webhook else { return TokenVerdict::Now(Verdict::Unknown) };
-    let key = fingerprint(question);
+    let key = fingerprint(request);
     if let Some(identity) = webhook.cached(&key) {
         return TokenVerdict::Now(identity.map_or(Verdict::Unknown, Verdict::Known));
     }
     TokenVerdict::Later(Box::pin(async move {
-        match webhook.post(&auth.config.audiences, question).await {
+        match webhook.post(&auth.config.audiences, request).await {
             Ok(identity) => {
-                webhook.keep(key, identity.clone());
+                webhook.cache_identity(key, identity.clone());
                 identity.map_or(Verdict::Unknown, Verdict::Known)
             }
-            // What went wrong may be well again for the next request.
+            // A failure is not cached: the next request may succeed.
             Err(why) => {
                 tracing::warn!(%why, "token review by webhook failed");
                 Verdict::refused(why)
@@ -120,9 +120,9 @@ pub(crate) fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'
     }))
 }
 
-fn fingerprint(question: TokenRequest<'_>) -> Fingerprint {
+fn fingerprint(request: TokenRequest<'_>) -> Fingerprint {
     let mut context = digest::Context::new(&digest::SHA256);
-    for part in question.audiences.iter().map(String::as_str).chain([question.token]) {
+    for part in request.audiences.iter().map(String::as_str).chain([request.token]) {
         context.update(&part.len().to_le_bytes());
         context.update(part.as_bytes());
     }
@@ -131,26 +131,26 @@ fn fingerprint(question: TokenRequest<'_>) -> Fingerprint {
     fingerprint
 }
 
-fn review(version: &str, question: TokenRequest<'_>) -> Tree {
-    let audiences: Vec<Tree> = question.audiences.iter().map(Tree::from).collect();
+fn review(version: &str, request: TokenRequest<'_>) -> Tree {
+    let audiences: Vec<Tree> = request.audiences.iter().map(Tree::from).collect();
     tree! {
         "kind" => "TokenReview",
         "apiVersion" => format!("authentication.k8s.io/{version}"),
         "metadata" => tree! { "creationTimestamp" => Tree::Null },
-        "spec" => tree! { "token" => question.token, "audiences" => audiences },
+        "spec" => tree! { "token" => request.token, "audiences" => audiences },
         "status" => tree! { "user" => tree! {} },
     }
 }
 
-/// The identity in a response; None if the token is unknown. A response without audiences is valid for those of the
-/// server.
-fn judge(answer: &Tree, own: &[String], asked: &[String]) -> Result<Option<Identity>, ReviewError> {
-    let status = answer.at("status");
+/// The identity in a response; None if the token is not authenticated. A response without audiences is valid for the
+/// audiences of the server.
+fn read_review(response: &Tree, own: &[String], requested: &[String]) -> Result<Option<Identity>, ReviewError> {
+    let status = response.at("status");
     if status.as_map().is_none() {
         return Err(ReviewError::NoStatus);
     }
     let named: Vec<String> = status.list("audiences").iter().filter_map(Tree::as_str).map(str::to_string).collect();
-    let audiences = common(asked, if named.is_empty() { own } else { &named });
+    let audiences = common(requested, if named.is_empty() { own } else { &named });
     if audiences.is_empty() {
         return Ok(None);
     }
@@ -195,15 +195,15 @@ mod tests {
             (r#"{"kind":"Other"}"#, Err("the webhook's response has no status")),
             ("[]", Err("the webhook's response has no status")),
         ];
-        for (answer, want) in cases {
-            let answer_tree = json::decode(answer.as_bytes()).expect("JSON");
+        for (response, want) in cases {
+            let answer_tree = json::decode(response.as_bytes()).expect("JSON");
             let judged =
-                judge(&answer_tree, &named(&["own"]), &named(&["own", "x"])).map_err(|error| error.to_string());
+                read_review(&answer_tree, &named(&["own"]), &named(&["own", "x"])).map_err(|error| error.to_string());
             let shown = judged.map(|identity| {
                 identity
                     .map_or("nobody".to_string(), |known| format!("{} {}", known.user.name, known.audiences.join(",")))
             });
-            assert_eq!(shown.as_deref().map_err(String::as_str), want, "{answer}");
+            assert_eq!(shown.as_deref().map_err(String::as_str), want, "{response}");
         }
     }
 

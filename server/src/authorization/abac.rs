@@ -1,4 +1,4 @@
-//! Policies from a file, a JSON object a line. The file is read at the start and never again.
+//! Policies from a file, one JSON object per line. The file is read only at the start.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct LineError {
     source: PolicyError,
 }
 
-/// What is wrong with a policy.
+/// The errors in a policy.
 #[derive(Debug, thiserror::Error)]
 enum PolicyError {
     #[error(transparent)]
@@ -104,7 +104,7 @@ impl Policy {
         if !self.is_about(attributes.user) || (self.readonly && !attributes.is_read_only()) {
             return false;
         }
-        let fits = |own: &str, asked: &str| own == "*" || own == asked;
+        let fits = |own: &str, requested: &str| own == "*" || own == requested;
         match attributes.path {
             Some(path) => url_matches(&self.path, path),
             None => {
@@ -189,11 +189,11 @@ mod tests {
             ("eve", &[], "get pods@a", false),
             ("eve", &["ops"], "delete pods@a", true),
         ];
-        for (name, groups, asked, want) in cases {
+        for (name, groups, requested, want) in cases {
             let groups = groups.iter().map(ToString::to_string).collect();
             let user = User { name: name.to_string(), groups, ..User::default() };
-            let verdict = abac.decide(&Attributes::parse(&user, asked)).expect("at once");
-            assert_eq!(verdict.is_allowed(), want, "{name} {asked}");
+            let verdict = abac.decide(&Attributes::parse(&user, requested)).expect("at once");
+            assert_eq!(verdict.is_allowed(), want, "{name} {requested}");
         }
         let bob = User { name: "bob".to_string(), ..User::default() };
         assert_eq!(abac.rules(&bob, "a").rules.len(), 1);

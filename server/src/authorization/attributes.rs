@@ -1,4 +1,4 @@
-//! What an authorizer may know of a request.
+//! The attributes of a request that authorizers decide on.
 
 use std::borrow::Cow;
 
@@ -43,14 +43,14 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    pub(crate) fn of_path(user: &'a User, verb: &'a str, path: &'a str) -> Attributes<'a> {
+    pub(crate) fn for_path(user: &'a User, verb: &'a str, path: &'a str) -> Attributes<'a> {
         Attributes { version: "", path: Some(path), ..Attributes::resource(user, verb, "", "") }
     }
 
     /// The attributes of a request.
     pub(crate) fn of(user: &'a User, info: &'a RequestInfo, query: &Query) -> Attributes<'a> {
         if !info.is_resource {
-            return Attributes::of_path(user, info.verb, &info.path);
+            return Attributes::for_path(user, info.verb, &info.path);
         }
         let mut attributes = Attributes {
             namespace: &info.namespace,
@@ -65,15 +65,24 @@ impl<'a> Attributes<'a> {
         attributes
     }
 
-    /// A list that can only have one object counts as a read of that object.
-    fn read_selectors(&mut self, query: &Query) {
-        let (fields, labels) = (query.get("fieldSelector"), query.get("labelSelector"));
+    /// Adds selectors in their textual form; an empty selector selects everything.
+    pub(crate) fn with_selectors(mut self, fields: &str, labels: &str) -> Attributes<'a> {
+        self.set_selectors(fields, labels);
+        self
+    }
+
+    fn set_selectors(&mut self, fields: &str, labels: &str) {
         if !fields.is_empty() {
             self.fields = FieldSelector::parse(fields).unwrap_or_default();
         }
         if !labels.is_empty() {
             self.labels = Selector::parse(labels).map_or_else(|_| Vec::new(), |all| all.requirements().to_vec());
         }
+    }
+
+    /// A list that selects a single object counts as a read of that object.
+    fn read_selectors(&mut self, query: &Query) {
+        self.set_selectors(query.get("fieldSelector"), query.get("labelSelector"));
         if self.verb == "deletecollection" || !self.name.is_empty() {
             return;
         }
@@ -84,20 +93,20 @@ impl<'a> Attributes<'a> {
     }
 
     /// The attributes in the spec of an access review.
-    pub(crate) fn of_review(user: &'a User, spec: &'a Tree) -> Attributes<'a> {
+    pub(crate) fn from_review(user: &'a User, spec: &'a Tree) -> Attributes<'a> {
         let path = spec.at("nonResourceAttributes");
         if !path.is_null() {
-            return Attributes::of_path(user, path.str("verb"), path.str("path"));
+            return Attributes::for_path(user, path.str("verb"), path.str("path"));
         }
-        let asked = spec.at("resourceAttributes");
+        let requested = spec.at("resourceAttributes");
         Attributes {
-            namespace: asked.str("namespace"),
-            version: asked.str("version"),
-            subresource: asked.str("subresource"),
-            name: Cow::Borrowed(asked.str("name")),
-            fields: fields_of(asked.at("fieldSelector")),
-            labels: labels_of(asked.at("labelSelector")),
-            ..Attributes::resource(user, asked.str("verb"), asked.str("group"), asked.str("resource"))
+            namespace: requested.str("namespace"),
+            version: requested.str("version"),
+            subresource: requested.str("subresource"),
+            name: Cow::Borrowed(requested.str("name")),
+            fields: fields_of(requested.at("fieldSelector")),
+            labels: labels_of(requested.at("labelSelector")),
+            ..Attributes::resource(user, requested.str("verb"), requested.str("group"), requested.str("resource"))
         }
     }
 
@@ -114,7 +123,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Terms with one value; upstream leaves out what it cannot understand.
+/// Terms with one value; like upstream, invalid terms are skipped.
 fn fields_of(selector: &Tree) -> FieldSelector {
     let raw = selector.str("rawSelector");
     if !raw.is_empty() {
@@ -159,7 +168,7 @@ impl<'a> Attributes<'a> {
     pub(crate) fn parse(user: &'a User, text: &'a str) -> Attributes<'a> {
         let (verb, rest) = text.split_once(' ').expect("a verb");
         if rest.starts_with('/') {
-            return Attributes::of_path(user, verb, rest);
+            return Attributes::for_path(user, verb, rest);
         }
         let (rest, name) = rest.split_once(' ').unwrap_or((rest, ""));
         let (rest, namespace) = rest.split_once('@').unwrap_or((rest, ""));
@@ -179,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_review_speaks_of_selectors() {
+    fn reads_selectors_of_reviews() {
         let spec = crate::registry::admission::tests::json(
             r#"{"resourceAttributes":{"verb":"list","resource":"pods","namespace":"a",
                 "fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n"]},
@@ -187,12 +196,12 @@ mod tests {
                 "labelSelector":{"rawSelector":"a=b,c"}}}"#,
         );
         let user = User::default();
-        let attributes = Attributes::of_review(&user, &spec);
+        let attributes = Attributes::from_review(&user, &spec);
         assert_eq!(attributes.fields.exact("spec.nodeName"), Some("n"));
         assert_eq!(attributes.fields.terms().len(), 1, "what cannot be said is left out");
         assert_eq!(attributes.labels.len(), 2);
         assert_eq!((attributes.namespace, attributes.path), ("a", None));
         let spec = crate::registry::admission::tests::json(r#"{"nonResourceAttributes":{"verb":"get","path":"/x"}}"#);
-        assert_eq!(Attributes::of_review(&user, &spec).path, Some("/x"));
+        assert_eq!(Attributes::from_review(&user, &spec).path, Some("/x"));
     }
 }

@@ -10,10 +10,11 @@ use api::field::{Errors, Path};
 
 use super::Decision;
 use super::abac::Policies;
+use super::conditions::Conditions;
 use super::webhook::{self, Version};
 use crate::outbound::callout::kubeconfig::Remote;
 
-/// One authorizer as it is configured.
+/// The configuration of one authorizer.
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// Stands before its reasons; upstream's default is the mode in lower case.
@@ -45,7 +46,7 @@ impl Mode {
         }
     }
 
-    /// A mode that needs nothing but its name.
+    /// A mode that needs no configuration.
     pub fn plain(name: &str) -> Option<Mode> {
         [Mode::AlwaysAllow, Mode::AlwaysDeny, Mode::Node, Mode::Rbac].into_iter().find(|mode| mode.name() == name)
     }
@@ -69,7 +70,6 @@ pub(crate) fn node_and_rbac() -> Vec<Setting> {
 const GROUP: &str = "apiserver.config.k8s.io";
 const TYPES: &[&str] = &["AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
-const CEL: &str = "expressions cannot be evaluated yet";
 
 /// Opens the kubeconfig that a webhook names.
 pub type Open<'a> = &'a dyn Fn(&File) -> Result<Remote, Box<dyn std::error::Error>>;
@@ -151,7 +151,7 @@ impl Reader<'_> {
                 self.errors.required(&path.field("webhook"), "required when type=Webhook");
                 None
             }
-            "Webhook" => self.webhook(webhook, &path.field("webhook")).map(Mode::Webhook),
+            "Webhook" => self.webhook(name, webhook, &path.field("webhook")).map(Mode::Webhook),
             kind if TYPES.contains(&kind) => Mode::plain(kind),
             kind => {
                 self.errors.not_supported(&path.field("type"), kind, TYPES);
@@ -161,7 +161,7 @@ impl Reader<'_> {
         mode.map(|mode| Setting { name: name.to_string(), mode })
     }
 
-    fn webhook(&mut self, webhook: &Tree, path: &Path<'_>) -> Option<webhook::Settings> {
+    fn webhook(&mut self, name: &str, webhook: &Tree, path: &Path<'_>) -> Option<webhook::Settings> {
         self.known(webhook, path, WEBHOOK_FIELDS);
         let authorized_ttl = self.ttl(webhook, "authorizedTTL", 300, "cacheAuthorizedRequests", path);
         let unauthorized_ttl = self.ttl(webhook, "unauthorizedTTL", 30, "cacheUnauthorizedRequests", path);
@@ -171,12 +171,14 @@ impl Reader<'_> {
             "v1beta1" => Version::V1beta1,
             _ => Version::V1,
         };
-        if webhook.has("matchConditionSubjectAccessReviewVersion") {
-            self.choice(webhook, "matchConditionSubjectAccessReviewVersion", &["v1"], path);
+        let conditions = webhook.list("matchConditions");
+        let key = "matchConditionSubjectAccessReviewVersion";
+        if webhook.has(key) {
+            self.choice(webhook, key, &["v1"], path);
+        } else if !conditions.is_empty() {
+            self.errors.required(&path.field(key), "required if match conditions are specified");
         }
-        if !webhook.list("matchConditions").is_empty() {
-            self.errors.forbidden(&path.field("matchConditions"), CEL);
-        }
+        let conditions = Conditions::read(name, conditions, &path.field("matchConditions"), &mut self.errors);
         let on_failure = match self.choice(webhook, "failurePolicy", &["NoOpinion", "Deny"], path) {
             Some("NoOpinion") => Decision::NoOpinion,
             _ => Decision::Deny,
@@ -189,6 +191,7 @@ impl Reader<'_> {
             timeout,
             on_failure,
             version,
+            conditions,
         })
     }
 
@@ -299,7 +302,7 @@ mod tests {
             ("[{type: Webhook, name: a, webhook: {timeout: 40s}}]", "authorizers[0].webhook.timeout: Invalid value"),
             (
                 "[{type: Webhook, name: a, webhook: {matchConditions: [{expression: x}]}}]",
-                "authorizers[0].webhook.matchConditions: Forbidden",
+                "authorizers[0].webhook.matchConditions[0].expression: Invalid value: \"x\": compilation failed",
             ),
             (
                 "[{type: Webhook, name: a, webhook: {connectionInfo: {type: KubeConfigFile, kubeConfigFile: /x}}}]",

@@ -1,4 +1,4 @@
-//! The texts of a 403, as clients know them.
+//! The messages of a 403, in upstream's words.
 
 use api::status::{Details, Status};
 
@@ -30,7 +30,7 @@ fn message(attributes: &Attributes<'_>) -> String {
     format!("User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {place}")
 }
 
-/// Text of the client must not become markup if a browser shows the response.
+/// Text of the client must not become markup if a browser renders the response.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -44,8 +44,8 @@ mod tests {
     #[test]
     fn refusals_have_upstreams_words() {
         let user = User { name: "jo".to_string(), ..User::default() };
-        let check = |asked: &str, reason: Reason, want: &str| {
-            assert_eq!(forbidden(&Attributes::parse(&user, asked), &reason).message, want);
+        let check = |requested: &str, reason: Reason, want: &str| {
+            assert_eq!(forbidden(&Attributes::parse(&user, requested), &reason).message, want);
         };
         let none = || Reason::None;
         check(

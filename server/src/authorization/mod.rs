@@ -1,12 +1,14 @@
-//! Authorization: whether a user may do what a request asks for. The authorizers are consulted in their configured
+//! Authorization: whether a user may do what a request does. The authorizers are consulted in their configured
 //! order: the first that allows or denies decides; without any opinion the request is denied. An authorizer reads the
 //! caches, never the store, and decides from memory if it can.
 
 pub mod abac;
 mod always;
 mod attributes;
+mod conditions;
 pub mod config;
 mod forbidden;
+pub(crate) mod metrics;
 pub mod node;
 pub mod rbac;
 mod rules;
@@ -25,6 +27,7 @@ use kinds::User;
 use crate::request::info::{Query, RequestInfo};
 
 pub(crate) use attributes::Attributes;
+pub use conditions::Conditions;
 pub(crate) use forbidden::forbidden;
 pub(crate) use rules::Rule;
 pub(crate) use union::Union;
@@ -32,7 +35,7 @@ pub(crate) use union::{aggregate, is_master};
 
 pub use crate::common::users::MASTERS;
 
-/// What an authorizer decides.
+/// The decision of an authorizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     Allow,
@@ -46,7 +49,7 @@ pub enum Decision {
 pub(crate) struct Verdict {
     pub decision: Decision,
     pub reason: Reason,
-    /// What went wrong on the way, where something did.
+    /// An error during the evaluation.
     pub error: Option<String>,
 }
 
@@ -72,7 +75,7 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// Appends the text as a JSON string. That of a grant is made once, since it is the usual one.
+    /// Appends the text as a JSON string. The text of a grant is built once, since it is the most frequent.
     pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
         match self {
             Reason::Granted(grant) => out.extend_from_slice(grant.quoted(GRANTED)),
@@ -102,28 +105,28 @@ impl Verdict {
     }
 }
 
-/// What one authorizer contributes to a rules review.
+/// The rules that one authorizer contributes to a rules review.
 #[derive(Debug, Default)]
 pub(crate) struct UserRules {
     pub rules: Vec<Rule>,
-    /// True where there may be more than can be listed.
+    /// True if not all rules can be listed.
     pub incomplete: bool,
     pub error: Option<String>,
 }
 
-pub(crate) type Wait<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
+pub(crate) type VerdictFuture<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
-/// One way to decide. A file each.
+/// One authorizer; each has its own file.
 pub(crate) trait Authorizer: Send + Sync {
     /// The verdict, or None if it has to wait.
     fn decide(&self, attributes: &Attributes<'_>) -> Option<Verdict>;
 
-    /// The verdict, however long it takes.
-    fn wait<'a>(&'a self, attributes: &'a Attributes<'a>) -> Wait<'a> {
+    /// The verdict; it may wait for a remote server.
+    fn wait<'a>(&'a self, attributes: &'a Attributes<'a>) -> VerdictFuture<'a> {
         Box::pin(std::future::ready(self.decide(attributes).unwrap_or(Verdict::NO_OPINION)))
     }
 
-    /// What a user may do in a namespace.
+    /// The rules of a user in a namespace.
     fn rules(&self, user: &User, namespace: &str) -> UserRules;
 }
 
@@ -153,7 +156,7 @@ pub(crate) async fn authorize_create(
     }
 }
 
-/// Whether a user may do what the spec of an access review says.
+/// Whether a user may send the request in the spec of an access review.
 pub(crate) async fn review(authorizer: &Union, user: &User, spec: &Tree) -> Verdict {
-    authorizer.wait(&Attributes::of_review(user, spec)).await
+    authorizer.wait(&Attributes::from_review(user, spec)).await
 }

@@ -70,7 +70,7 @@ pub(crate) fn has_or_all(words: &[Str], word: &str) -> bool {
     words.iter().any(|other| other == word || other == "*")
 }
 
-/// `*`, `pods`, `pods/log`, or `*/log` for that part of everything.
+/// `*`, `pods`, `pods/log`, or `*/log` for a subresource of all resources.
 fn resource_matches(rule: &str, attributes: &Attributes<'_>) -> bool {
     if rule == "*" {
         return true;
@@ -118,8 +118,8 @@ mod tests {
             ("get : * : *", "get /x", false),
         ];
         let user = User::default();
-        for (text, asked, want) in cases {
-            assert_eq!(rule(text).allows(&Attributes::parse(&user, asked)), want, "{text} / {asked}");
+        for (text, requested, want) in cases {
+            assert_eq!(rule(text).allows(&Attributes::parse(&user, requested)), want, "{text} / {requested}");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::storage::cache::Caches;
 pub(crate) struct Union {
     /// Exchanged when the configuration file changes.
     members: ArcSwap<Vec<Member>>,
-    /// Made once: what it knows of the caches outlives a change.
+    /// Created once: its graph outlives a change of the configuration.
     node: OnceLock<Arc<node::Node>>,
 }
 
@@ -30,7 +30,7 @@ impl Union {
         union
     }
 
-    /// Replaces the authorizers; a request that waits for an old one gets its verdict.
+    /// Replaces the authorizers; a request that waits for an old authorizer still gets its verdict.
     pub(crate) fn replace(&self, settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) {
         let member = |setting: &Setting| Member {
             name: setting.name.clone(),
@@ -67,7 +67,7 @@ impl Union {
         Some(silent.verdict())
     }
 
-    /// The verdict, however long it takes.
+    /// The verdict; it may wait for an authorizer.
     pub(crate) async fn wait(&self, attributes: &Attributes<'_>) -> Verdict {
         if is_master(attributes.user) {
             return Verdict::ALLOW;
@@ -129,7 +129,7 @@ impl NoOpinions {
     }
 }
 
-/// Several errors as upstream writes them: each once, in brackets where there are more than one.
+/// Joins errors as upstream does: without duplicates, in brackets if there are several.
 pub(crate) fn aggregate(errors: Vec<String>) -> Option<String> {
     if errors.is_empty() {
         return None;
@@ -141,9 +141,9 @@ pub(crate) fn aggregate(errors: Vec<String>) -> Option<String> {
 mod tests {
     use super::*;
 
-    struct Says(Verdict);
+    struct FixedAuthorizer(Verdict);
 
-    impl Authorizer for Says {
+    impl Authorizer for FixedAuthorizer {
         fn decide(&self, _: &Attributes<'_>) -> Option<Verdict> {
             Some(self.0.clone())
         }
@@ -156,7 +156,7 @@ mod tests {
     fn union(verdicts: Vec<Verdict>) -> Union {
         let member = |(at, verdict): (usize, Verdict)| Member {
             name: format!("m{at}"),
-            authorizer: Arc::new(Says(verdict)) as Arc<dyn Authorizer>,
+            authorizer: Arc::new(FixedAuthorizer(verdict)) as Arc<dyn Authorizer>,
         };
         let members: Vec<Member> = verdicts.into_iter().enumerate().map(member).collect();
         Union { members: ArcSwap::from_pointee(members), node: OnceLock::new() }
@@ -174,13 +174,13 @@ mod tests {
             (vec![silent(), Verdict::NO_OPINION, silent()], Decision::NoOpinion, "m0: s\nm2: s"),
         ];
         for (verdicts, decision, reason) in cases {
-            let got = union(verdicts).decide(&Attributes::parse(&user, "get pods")).expect("nobody waits");
+            let got = union(verdicts).decide(&Attributes::parse(&user, "get pods")).expect("no authorizer waits");
             assert_eq!((got.decision, got.reason.to_string().as_str()), (decision, reason));
         }
     }
 
     #[test]
-    fn masters_pass_before_anybody_is_asked() {
+    fn masters_pass_before_any_authorizer() {
         let union = union(vec![Verdict { decision: Decision::Deny, ..Verdict::NO_OPINION }]);
         let user = User { groups: vec![MASTERS.to_string()], ..User::default() };
         assert!(union.decide(&Attributes::parse(&user, "get pods")).expect("at once").is_allowed());

@@ -10,7 +10,8 @@ use api::{Tree, json, list, tree};
 use kinds::User;
 use stdx::sync::Mutex;
 
-use super::{Attributes, Authorizer, Decision, Reason, UserRules, Verdict, Wait};
+use super::conditions::{ConditionError, Conditions};
+use super::{Attributes, Authorizer, Decision, Reason, UserRules, Verdict, VerdictFuture};
 use crate::outbound::callout::{self, kubeconfig::Remote};
 
 /// The settings of a webhook.
@@ -24,6 +25,8 @@ pub struct Settings {
     /// The decision if the webhook fails.
     pub on_failure: Decision,
     pub version: Version,
+    /// The webhook is called only if all conditions are met.
+    pub conditions: Conditions,
 }
 
 impl fmt::Debug for Settings {
@@ -46,12 +49,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const KEPT: usize = 8192;
 const MAX_KEPT_QUESTION: usize = 10_000;
 
-/// Why the webhook made no decision.
+/// Why the webhook returned no decision.
 #[derive(Debug, thiserror::Error)]
 enum ReviewError {
     #[error(transparent)]
     Call(#[from] callout::Error),
-    #[error("the webhook answered {0}")]
+    #[error("the webhook returned {0}")]
     Code(u16),
     #[error("the webhook's response is not JSON: {0}")]
     NotJson(#[from] json::Error),
@@ -59,12 +62,14 @@ enum ReviewError {
     Contradiction,
     #[error("it was not called")]
     NotCalled,
+    #[error("{0}")]
+    Conditions(#[from] ConditionError),
 }
 
-/// The authorizer that asks a webhook.
+/// The authorizer that calls a webhook.
 pub struct Webhook {
     settings: Settings,
-    answers: Mutex<Answers>,
+    answers: Mutex<VerdictCache>,
 }
 
 impl Webhook {
@@ -73,12 +78,12 @@ impl Webhook {
         Webhook { settings, answers: Mutex::default() }
     }
 
-    async fn post(&self, question: Vec<u8>) -> Verdict {
+    async fn post(&self, request: Vec<u8>) -> Verdict {
         let mut pause = FIRST_PAUSE;
         for last in (0..TRIES).map(|attempt| attempt + 1 == TRIES) {
-            match self.call(&question).await {
+            match self.call(&request).await {
                 Ok(verdict) => {
-                    self.keep(question, &verdict);
+                    self.cache_verdict(request, &verdict);
                     return verdict;
                 }
                 Err(error) if last => return self.failed(&error),
@@ -90,13 +95,13 @@ impl Webhook {
         self.failed(&ReviewError::NotCalled)
     }
 
-    async fn call(&self, question: &[u8]) -> Result<Verdict, ReviewError> {
+    async fn call(&self, request: &[u8]) -> Result<Verdict, ReviewError> {
         let Settings { remote, timeout, .. } = &self.settings;
-        let answer = remote.client.post_json(&remote.url, question.to_vec(), *timeout).await?;
-        if !answer.is_success() {
-            return Err(ReviewError::Code(answer.code));
+        let response = remote.client.post_json(&remote.url, request.to_vec(), *timeout).await?;
+        if !response.is_success() {
+            return Err(ReviewError::Code(response.code));
         }
-        read_answer(&json::decode(&answer.body)?)
+        read_response(&json::decode(&response.body)?)
     }
 
     fn failed(&self, error: &ReviewError) -> Verdict {
@@ -104,26 +109,30 @@ impl Webhook {
         Verdict { decision: self.settings.on_failure, reason: Reason::None, error: Some(error.to_string()) }
     }
 
-    fn keep(&self, question: Vec<u8>, verdict: &Verdict) {
+    fn cache_verdict(&self, request: Vec<u8>, verdict: &Verdict) {
         let allowed = verdict.is_allowed();
         let ttl = if allowed { self.settings.authorized_ttl } else { self.settings.unauthorized_ttl };
-        if question.len() <= MAX_KEPT_QUESTION && !ttl.is_zero() {
-            self.answers().put(question, verdict.clone(), Instant::now() + ttl);
+        if request.len() <= MAX_KEPT_QUESTION && !ttl.is_zero() {
+            self.answers().put(request, verdict.clone(), Instant::now() + ttl);
         }
     }
 
-    fn answers(&self) -> stdx::sync::MutexGuard<'_, Answers> {
+    fn answers(&self) -> stdx::sync::MutexGuard<'_, VerdictCache> {
         self.answers.lock()
     }
 }
 
 impl Authorizer for Webhook {
     fn decide(&self, attributes: &Attributes<'_>) -> Option<Verdict> {
-        self.answers().get(&question(attributes, self.settings.version), Instant::now())
+        match self.settings.conditions.are_met(attributes) {
+            Ok(true) => self.answers().get(&build_review(attributes, self.settings.version), Instant::now()),
+            Ok(false) => Some(Verdict::no_opinion("")),
+            Err(error) => Some(self.failed(&ReviewError::Conditions(error))),
+        }
     }
 
-    fn wait<'a>(&'a self, attributes: &'a Attributes<'a>) -> Wait<'a> {
-        Box::pin(self.post(question(attributes, self.settings.version)))
+    fn wait<'a>(&'a self, attributes: &'a Attributes<'a>) -> VerdictFuture<'a> {
+        Box::pin(self.post(build_review(attributes, self.settings.version)))
     }
 
     fn rules(&self, _: &User, _: &str) -> UserRules {
@@ -134,22 +143,22 @@ impl Authorizer for Webhook {
 
 /// Responses by their request; the oldest is dropped first.
 #[derive(Default)]
-struct Answers {
+struct VerdictCache {
     kept: HashMap<Vec<u8>, (Verdict, Instant)>,
     order: VecDeque<Vec<u8>>,
 }
 
-impl Answers {
-    fn get(&self, question: &[u8], now: Instant) -> Option<Verdict> {
-        let (verdict, until) = self.kept.get(question)?;
+impl VerdictCache {
+    fn get(&self, request: &[u8], now: Instant) -> Option<Verdict> {
+        let (verdict, until) = self.kept.get(request)?;
         (now < *until).then(|| verdict.clone())
     }
 
-    fn put(&mut self, question: Vec<u8>, verdict: Verdict, until: Instant) {
-        if self.kept.insert(question.clone(), (verdict, until)).is_some() {
+    fn put(&mut self, request: Vec<u8>, verdict: Verdict, until: Instant) {
+        if self.kept.insert(request.clone(), (verdict, until)).is_some() {
             return;
         }
-        self.order.push_back(question);
+        self.order.push_back(request);
         if self.order.len() > KEPT
             && let Some(oldest) = self.order.pop_front()
         {
@@ -158,7 +167,7 @@ impl Answers {
     }
 }
 
-fn read_answer(review: &Tree) -> Result<Verdict, ReviewError> {
+fn read_response(review: &Tree) -> Result<Verdict, ReviewError> {
     let status = review.at("status");
     let decision = match (status.bool("allowed"), status.bool("denied")) {
         (true, true) => return Err(ReviewError::Contradiction),
@@ -174,7 +183,7 @@ fn read_answer(review: &Tree) -> Result<Verdict, ReviewError> {
 }
 
 /// The review that is posted; it is also the key of the cached response.
-fn question(attributes: &Attributes<'_>, version: Version) -> Vec<u8> {
+fn build_review(attributes: &Attributes<'_>, version: Version) -> Vec<u8> {
     let (version, groups) = match version {
         Version::V1 => ("v1", "groups"),
         Version::V1beta1 => ("v1beta1", "group"),
@@ -209,7 +218,7 @@ fn set_text(tree: &mut Tree, key: &str, value: &str) {
     }
 }
 
-fn resource_attributes(attributes: &Attributes<'_>) -> Tree {
+pub(super) fn resource_attributes(attributes: &Attributes<'_>) -> Tree {
     let mut resource = tree! {};
     let fields = [
         ("namespace", attributes.namespace),
@@ -261,12 +270,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_says_all_that_is_known() {
+    fn review_contains_all_attributes() {
         let user = User { name: "jane".to_string(), groups: vec!["devs".to_string()], ..User::default() };
         let mut attributes = Attributes::parse(&user, "list apps:deployments@a");
         attributes.fields = api::selector::FieldSelector::parse("a!=b").expect("a selector");
         attributes.labels = api::selector::Selector::parse("x,y in (1,2)").expect("a selector").requirements().to_vec();
-        let asked = String::from_utf8(question(&attributes, Version::V1)).expect("text");
+        let requested = String::from_utf8(build_review(&attributes, Version::V1)).expect("text");
         for part in [
             r#""apiVersion":"authorization.k8s.io/v1""#,
             r#""groups":["devs"]"#,
@@ -274,16 +283,17 @@ mod tests {
             r#""fieldSelector":{"requirements":[{"key":"a","operator":"NotIn","values":["b"]}]}"#,
             r#"{"key":"x","operator":"Exists"},{"key":"y","operator":"In","values":["1","2"]}"#,
         ] {
-            assert!(asked.contains(part), "{part} in {asked}");
+            assert!(requested.contains(part), "{part} in {requested}");
         }
-        let asked = String::from_utf8(question(&Attributes::parse(&user, "get /x"), Version::V1beta1)).expect("text");
-        assert!(asked.contains(r#""group":["devs"]"#) && asked.contains(r#""path":"/x""#), "{asked}");
+        let requested =
+            String::from_utf8(build_review(&Attributes::parse(&user, "get /x"), Version::V1beta1)).expect("text");
+        assert!(requested.contains(r#""group":["devs"]"#) && requested.contains(r#""path":"/x""#), "{requested}");
     }
 
     #[test]
-    fn an_answer_cannot_say_both() {
+    fn rejects_allowed_and_denied() {
         let read = |text: &str| {
-            let verdict = read_answer(&crate::registry::admission::tests::json(text));
+            let verdict = read_response(&crate::registry::admission::tests::json(text));
             verdict.map(|verdict| verdict.decision).map_err(|error| error.to_string())
         };
         assert_eq!(read(r#"{"status":{"allowed":true}}"#), Ok(Decision::Allow));
@@ -294,7 +304,7 @@ mod tests {
 
     #[test]
     fn answers_are_kept_for_a_while_and_not_too_many() {
-        let mut answers = Answers::default();
+        let mut answers = VerdictCache::default();
         let now = Instant::now();
         let key = |n: usize| n.to_string().into_bytes();
         answers.put(key(0), Verdict::ALLOW, now + Duration::from_secs(1));
@@ -311,8 +321,8 @@ mod tests {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}/authorize", listener.local_addr().expect("an address"));
-        let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let count = asked.clone();
+        let requested = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = requested.clone();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let _ = stream.read(&mut [0; 4096]).await;
@@ -322,7 +332,7 @@ mod tests {
                 let _ = stream.write_all(format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes()).await;
             }
         });
-        (remote(&url), asked)
+        (remote(&url), requested)
     }
 
     fn remote(url: &str) -> Arc<Remote> {
@@ -339,20 +349,21 @@ mod tests {
             timeout: Duration::from_secs(5),
             on_failure: Decision::Deny,
             version: Version::V1,
+            conditions: Conditions::default(),
         })
     }
 
     #[tokio::test]
-    async fn answers_are_asked_for_once_while_they_are_kept() {
+    async fn cached_responses_are_requested_once() {
         let user = User::default();
         let attributes = Attributes::parse(&user, "get pods@a");
-        let (remote, asked) = serve(r#"{"allowed":true,"reason":"good"}"#).await;
+        let (remote, requested) = serve(r#"{"allowed":true,"reason":"good"}"#).await;
         let hook = webhook(remote, Duration::ZERO);
         assert!(hook.decide(&attributes).is_none(), "nothing is known yet");
         let verdict = hook.wait(&attributes).await;
         assert_eq!((verdict.decision, verdict.reason.to_string().as_str()), (Decision::Allow, "good"));
         assert!(hook.decide(&attributes).expect("it is kept").is_allowed());
-        assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 1);
+        assert_eq!(requested.load(std::sync::atomic::Ordering::SeqCst), 1);
         let (remote, _) = serve(r#"{"allowed":false,"denied":true}"#).await;
         let hook = webhook(remote, Duration::ZERO);
         assert_eq!(hook.wait(&attributes).await.decision, Decision::Deny);
@@ -360,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_webhook_that_is_not_there_decides_by_the_policy() {
+    async fn unreachable_webhook_uses_the_failure_policy() {
         let user = User::default();
         let hook = webhook(remote("http://127.0.0.1:1/x"), Duration::from_secs(30));
         let verdict = hook.wait(&Attributes::parse(&user, "get pods@a")).await;

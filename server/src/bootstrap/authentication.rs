@@ -64,7 +64,7 @@ pub(super) async fn keep(server: Arc<Server>) {
     }
 }
 
-/// Authorities that may not be there, and then never change.
+/// The changes of a CA bundle; without a bundle it never changes.
 struct Changes(Option<watch::Receiver<u64>>);
 
 impl Changes {
@@ -73,11 +73,11 @@ impl Changes {
     }
 
     async fn next(&mut self) {
-        let heard = match &mut self.0 {
+        let changed = match &mut self.0 {
             Some(changes) => changes.changed().await.is_ok(),
             None => false,
         };
-        if !heard {
+        if !changed {
             std::future::pending().await
         }
     }

@@ -3,7 +3,7 @@
 use api::{time, tree};
 
 use super::{MANAGER, Object};
-/// In the order of their age.
+/// The namespaces in the order of their age.
 pub(super) fn namespaces() -> Vec<Object> {
     let namespace = |name: &str| Object {
         group: "",

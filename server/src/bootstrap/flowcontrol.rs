@@ -61,11 +61,11 @@ fn dangling(schema: &Tree, levels: &[&str], now: i64) -> Option<StatusChange> {
     Some(StatusChange { group: GROUP, plural: "flowschemas", name, manager: CONSUMER, tree })
 }
 
-/// Looks again at each change of a schema or a level, until the server drains.
+/// Updates the status at each change of a schema or a level, until the server drains.
 pub(crate) async fn keep_status(server: Arc<Server>) {
     let Some(mut changes) = Changes::of(&server.registry.storage.caches, server.closing.subscribe()) else { return };
     loop {
-        // A schema that was deleted meanwhile is not a failure; the next change finds the rest.
+        // A schema that was deleted meanwhile is not a failure; the next change updates the rest.
         if let Err(status) = change(&server, status_changes(&server)).await {
             tracing::debug!(%status.message, "failed to update FlowSchema status");
         }
@@ -85,7 +85,7 @@ mod tests {
         let found = dangling(&schema, &["catch-all"], 0).expect("nothing is said yet");
         schema.set("status", found.tree.at("status").clone());
         assert!(dangling(&schema, &["catch-all"], 1).is_none());
-        let lost = dangling(&schema, &[], 1).expect("the level is gone");
+        let lost = dangling(&schema, &[], 1).expect("the level is deleted");
         assert_eq!(lost.tree.list("status.conditions")[0].str("status"), "True");
     }
 }

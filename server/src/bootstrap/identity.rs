@@ -11,7 +11,7 @@ use crate::common::identity::{hostname, name};
 
 const NAMESPACE: &str = "kube-system";
 const LEASE_SECONDS: i64 = 3600;
-/// Seldom beside the hour that the lease lasts: each renewal is a write.
+/// Rare compared with the hour of the lease: each renewal is a write.
 const RENEW_SECONDS: i64 = 600;
 
 pub(super) fn lease(now: i64) -> Object {
@@ -58,7 +58,7 @@ pub(super) async fn keep(server: Arc<Server>) {
     }
 }
 
-/// How long the lease needs no renewal; a clock that went back makes it due.
+/// How long the lease needs no renewal; it is due if the clock was set back.
 fn seconds_left(lease: &Tree, now: i64) -> i64 {
     let renewed = time::parse_micro(lease.str("spec.renewTime")).map_or(0, |time| time.seconds);
     let age = now - renewed;

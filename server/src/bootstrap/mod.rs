@@ -17,12 +17,12 @@ use kinds::User;
 use tokio::task::JoinSet;
 
 use crate::Server;
+use crate::aggregation::availability;
 use crate::authorization::rbac;
 use crate::common::users::system_user;
-use crate::registry::options::WriteOptions;
+use crate::registry::edit::{Location, edit_object, own_options};
 use crate::registry::verbs::patch::applied_object;
 use crate::registry::write::Scope;
-use crate::request::codec::Validation;
 use crate::routes::health::Step;
 use crate::storage::resource::Resource;
 
@@ -83,6 +83,7 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     tokio::spawn(flowcontrol::keep_status(server.clone()));
     tokio::spawn(identity::keep(server.clone()));
     tokio::spawn(authentication::keep(server.clone()));
+    tokio::spawn(availability::run(server.routes.aggregator.clone(), server.registry.clone()));
     Ok(())
 }
 
@@ -128,17 +129,18 @@ async fn join(mut tasks: JoinSet<Result<(), Status>>) -> Result<(), Status> {
 }
 
 fn find(server: &Server, group: &str, version: &str, plural: &str) -> Result<Arc<Resource>, Status> {
-    server.registry.storage.resources.find(group, version, plural).cloned().ok_or_else(Status::no_resource)
+    server.registry.storage.resources.find(group, version, plural).ok_or_else(Status::no_resource)
 }
 
 async fn create_object(server: &Server, resource: &Resource, object: Object) -> Result<(), Status> {
     let mut tree = object.tree;
-    api::typed::conform(&mut tree, resource.ty(), &mut Default::default()).map_err(Status::internal)?;
+    let expected = crate::request::codec::ExpectedType::of(&resource.kind);
+    expected.shape(&mut tree, &mut Default::default()).map_err(Status::internal)?;
     resource.set_defaults(&mut tree);
     let user = system_user();
     let namespace = tree.str("metadata.namespace").to_string();
     let scope = scope(server, resource, &user, &namespace, "");
-    match scope.create(tree, &options(object.manager), &mut Vec::new()).await {
+    match scope.create(tree, &own_options(object.manager), &mut Vec::new()).await {
         // Another server of the same cluster may have been first.
         Err(status) if status.reason == "AlreadyExists" => Ok(()),
         result => result.map(|_| ()),
@@ -149,30 +151,19 @@ async fn apply_status(server: &Server, change: &StatusChange) -> Result<(), Stat
     let resource = find(server, change.group, "v1", change.plural)?;
     let user = system_user();
     let scope = scope(server, &resource, &user, "", "status");
-    let options = options(change.manager);
+    let options = own_options(change.manager);
     let applied = |old: &Tree| applied_object(&scope, Some(old), &change.tree, &change.name, &options);
     scope.update(&change.name, &mut Vec::new(), |old, _| applied(old)).await.map(|_| ())
 }
 
-/// Changes an object of the server's own, where `edit` changes anything.
+/// Changes an object of the server, if `edit` changes it.
 async fn edit(
     server: &Server,
-    place: (&str, &str, &str, &str),
+    (group, version, plural, namespace): (&str, &str, &str, &str),
     name: &str,
     edit: impl Fn(&mut Tree) + Send + Sync,
 ) -> Result<(), Status> {
-    let (group, version, plural, namespace) = place;
-    let resource = find(server, group, version, plural)?;
-    let user = system_user();
-    let scope = scope(server, &resource, &user, namespace, "");
-    let options = options(MANAGER);
-    let changed = |old: &Tree| {
-        let mut object = old.clone();
-        edit(&mut object);
-        scope.own_fields(Some(old), &mut object, &options);
-        Ok(object)
-    };
-    scope.update(name, &mut Vec::new(), |old, _| changed(old)).await.map(|_| ())
+    edit_object(&server.registry, Location { group, version, plural, namespace, name }, "", MANAGER, edit).await
 }
 
 fn scope<'a>(
@@ -192,8 +183,4 @@ fn scope<'a>(
         dry_run: false,
         origin: None,
     }
-}
-
-fn options(manager: &str) -> WriteOptions {
-    WriteOptions { dry_run: false, field_manager: manager.to_string(), validation: Validation::Ignore, force: true }
 }

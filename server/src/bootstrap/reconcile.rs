@@ -19,7 +19,7 @@ const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 enum Plan {
     Keep,
     Change(Tree),
-    /// A binding cannot be pointed at another role.
+    /// The role of a binding is immutable.
     Replace,
 }
 

@@ -1,10 +1,10 @@
-//! The `kubernetes` service: how pods find the server. Its endpoints follow the server's address.
+//! The `kubernetes` service, through which pods reach the server. Its endpoints contain the server's address.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::status::Status;
 use api::{Tree, list, time, tree};
+use stdx::cidr::IpNet;
 
 use super::{MANAGER, Object, StatusChange, edit};
 use crate::{Config, Server};
@@ -16,10 +16,9 @@ fn object(group: &'static str, plural: &'static str, tree: Tree) -> Object {
     Object { group, version: "v1", plural, manager: MANAGER, tree }
 }
 
-/// The range that services' addresses come from unless another is added.
+/// The default range of service addresses.
 pub(super) fn cidr(config: &Config) -> Object {
-    let cidrs: Vec<Tree> =
-        config.service_cidrs.iter().map(|(address, bits)| Tree::from(format!("{address}/{bits}"))).collect();
+    let cidrs: Vec<Tree> = config.service_cidrs.iter().map(|cidr| Tree::from(cidr.to_string())).collect();
     let tree = tree! {
         "kind" => "ServiceCIDR", "apiVersion" => "networking.k8s.io/v1",
         "metadata" => tree! { "name" => NAME }, "spec" => tree! { "cidrs" => cidrs },
@@ -66,7 +65,7 @@ fn metadata(labels: Tree) -> Tree {
 
 fn service(config: &Config) -> Tree {
     let mut spec = tree! { "ports" => list![service_port(config)], "type" => "ClusterIP", "sessionAffinity" => "None" };
-    if let Some(address) = config.service_cidrs.first().and_then(|(network, _)| first_address(*network)) {
+    if let Some(address) = config.service_cidrs.first().and_then(IpNet::first) {
         spec.set("clusterIP", address.to_string());
         spec.set("ipFamilyPolicy", "SingleStack");
     }
@@ -76,13 +75,6 @@ fn service(config: &Config) -> Tree {
 
 fn service_port(config: &Config) -> Tree {
     tree! { "name" => "https", "protocol" => "TCP", "port" => 443, "targetPort" => i64::from(config.port) }
-}
-
-fn first_address(network: IpAddr) -> Option<IpAddr> {
-    match network {
-        IpAddr::V4(v4) => Some(IpAddr::from((u32::from(v4).checked_add(1)?).to_be_bytes())),
-        IpAddr::V6(v6) => Some(IpAddr::from((u128::from(v6).checked_add(1)?).to_be_bytes())),
-    }
 }
 
 fn endpoint_port(config: &Config) -> Tree {
@@ -117,7 +109,7 @@ fn endpoint(config: &Config) -> Tree {
 }
 
 /// Updates the service and its endpoints if an earlier start had another address or port. If other servers share the
-/// store, their addresses stay.
+/// store, their addresses stay, and this one's is added.
 pub(super) async fn sync(server: &Arc<Server>) -> Result<(), Status> {
     let config = &server.config;
     let key = format!("{NAMESPACE}/{NAME}");
@@ -127,30 +119,58 @@ pub(super) async fn sync(server: &Arc<Server>) -> Result<(), Status> {
         let fix = |service: &mut Tree| service.child("spec").set("ports", list![port.clone()]);
         edit(server, ("", "v1", "services", NAMESPACE), NAME, fix).await?;
     }
-    if server.registry.storage.is_shared || !config.publishes_endpoints || config.advertise_address.is_loopback() {
+    if !config.publishes_endpoints || config.advertise_address.is_loopback() {
         return Ok(());
     }
-    if *stored("services/endpoints").at("subsets") != list![subset(config)] {
-        let fix = |endpoints: &mut Tree| endpoints.set("subsets", list![subset(config)]);
+    let is_shared = server.registry.storage.is_shared;
+    let fix = |endpoints: &mut Tree| set_endpoints(endpoints, config, is_shared);
+    if is_changed(&stored("services/endpoints"), fix) {
         edit(server, ("", "v1", "endpoints", NAMESPACE), NAME, fix).await?;
     }
-    let slices = stored("endpointslices");
-    if *slices.at("endpoints") != list![endpoint(config)] || *slices.at("ports") != list![endpoint_port(config)] {
-        let fix = |slice: &mut Tree| {
-            slice.set("endpoints", list![endpoint(config)]);
-            slice.set("ports", list![endpoint_port(config)]);
-        };
+    let fix = |slice: &mut Tree| set_slice(slice, config, is_shared);
+    if is_changed(&stored("endpointslices"), fix) {
         edit(server, ("discovery.k8s.io", "v1", "endpointslices", NAMESPACE), NAME, fix).await?;
     }
     Ok(())
 }
 
+fn is_changed(stored: &Tree, fix: impl Fn(&mut Tree)) -> bool {
+    let mut fixed = stored.clone();
+    fix(&mut fixed);
+    fixed != *stored
+}
+
+fn set_endpoints(endpoints: &mut Tree, config: &Config, is_shared: bool) {
+    let own = subset(config);
+    let others = endpoints.list("subsets").first().filter(|_| is_shared).map(|subset| subset.list("addresses"));
+    let addresses =
+        add_address(others.unwrap_or_default(), &own.list("addresses")[0], |address| address.str("ip").into());
+    endpoints.set("subsets", list![tree! { "addresses" => addresses, "ports" => own.list("ports").to_vec() }]);
+}
+
+fn set_slice(slice: &mut Tree, config: &Config, is_shared: bool) {
+    let others = if is_shared { slice.list("endpoints").to_vec() } else { Vec::new() };
+    let first = |endpoint: &Tree| endpoint.list("addresses").first().and_then(Tree::as_str).unwrap_or("").to_string();
+    slice.set("endpoints", add_address(&others, &endpoint(config), first));
+    slice.set("ports", list![endpoint_port(config)]);
+}
+
+/// The addresses of all servers, with this one's, sorted: all servers must compute the same list.
+fn add_address(others: &[Tree], own: &Tree, key: impl Fn(&Tree) -> String) -> Vec<Tree> {
+    let mut all: Vec<Tree> = others.iter().filter(|other| key(other) != key(own)).cloned().collect();
+    all.push(own.clone());
+    all.sort_by_key(key);
+    all
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     #[test]
-    fn the_service_takes_the_first_address() {
+    fn service_gets_the_first_address() {
         let config = Config { port: 16441, ..Config::default() };
         let service = service(&config);
         assert_eq!(service.str("spec.clusterIP"), "10.96.0.1");
@@ -166,5 +186,22 @@ mod tests {
         let address = IpAddr::from([10, 88, 0, 1]);
         let alone = Config { advertise_address: address, publishes_endpoints: false, ..Config::default() };
         assert_eq!(objects(&alone).len(), 1);
+    }
+
+    #[test]
+    fn servers_that_share_a_store_are_all_endpoints() {
+        let config = |last: u8| Config { advertise_address: IpAddr::from([10, 88, 0, last]), ..Config::default() };
+        let (first, second) = (config(2), config(1));
+        let (mut subsets, mut slices) = (endpoints(&first), slice(&first));
+        for _ in 0..2 {
+            set_endpoints(&mut subsets, &second, true);
+            set_slice(&mut slices, &second, true);
+        }
+        let addresses = subsets.list("subsets")[0].list("addresses");
+        assert_eq!(addresses.iter().map(|address| address.str("ip")).collect::<Vec<_>>(), ["10.88.0.1", "10.88.0.2"]);
+        assert_eq!(slices.list("endpoints"), [endpoint(&second), endpoint(&first)]);
+        set_endpoints(&mut subsets, &second, false);
+        set_slice(&mut slices, &second, false);
+        assert_eq!((subsets, slices), (endpoints(&second), slice(&second)));
     }
 }

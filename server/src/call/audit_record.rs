@@ -1,4 +1,4 @@
-//! What the audit events of a request need besides the request itself.
+//! The data for the audit events of a request that the request itself does not contain.
 
 use std::borrow::Cow;
 
@@ -6,14 +6,14 @@ use http::HeaderValue;
 use stdx::sync::Mutex;
 
 use crate::authorization::{Decision, Reason};
-use crate::request::audit::{Level, Trail};
+use crate::request::audit::{Level, RequestRecord};
 
 /// Collected while the request is handled, for its audit events.
 pub(crate) struct AuditRecord {
     /// The same in every event and in the response of a request.
     pub id: HeaderValue,
     /// Set if the audit policy records the request.
-    pub trail: Option<Box<Trail>>,
+    pub trail: Option<Box<RequestRecord>>,
     /// The decision of the authorizers.
     pub decision: Option<(Decision, Reason)>,
     pub annotations: Annotations,

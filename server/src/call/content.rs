@@ -6,25 +6,25 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 
 use crate::request::negotiate::Media;
-use crate::request::received::Received;
+use crate::request::request_body::RequestBody;
 
 /// The maximum size of a body.
 pub(crate) const MAX_BODY_BYTES: usize = 3 << 20;
 /// A body that is too large is read to its end as long as it is below this.
 const MAX_DRAINED_BYTES: usize = 32 << 20;
 
-/// What a client sends after the head.
+/// The body of a request.
 #[derive(Default)]
 pub(crate) struct Content {
-    pub body: Option<Received>,
-    /// The object in the body, once it was read: errors show parts of it.
+    pub body: Option<RequestBody>,
+    /// The object in the body, once it was read: errors contain parts of it.
     pub object: Option<(Media, Bytes)>,
     /// Taken by WebSocket watches and proxies.
     pub upgrade: Option<hyper::upgrade::OnUpgrade>,
 }
 
 impl Content {
-    /// Takes the body; a larger one than the limit is refused without being kept.
+    /// Reads the body; a body above the limit is rejected and not buffered.
     pub(super) async fn take_body(&mut self) -> Result<Bytes, Status> {
         let Some(mut body) = self.body.take() else { return Ok(Bytes::new()) };
         if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
@@ -41,7 +41,7 @@ impl Content {
                 drain(&mut body, length).await;
                 return Err(too_large());
             }
-            // Most bodies come in one piece, which is not copied.
+            // Most bodies arrive in one piece, which is not copied.
             match first.take() {
                 None if all.is_empty() => first = Some(data),
                 earlier => {
@@ -54,9 +54,9 @@ impl Content {
     }
 }
 
-/// Reads the rest of a refused body, up to a limit: a client that is still writing would otherwise see a broken
+/// Reads the rest of a rejected body, up to a limit: a client that is still writing would otherwise get a broken
 /// connection instead of the response.
-async fn drain(body: &mut Received, mut seen: usize) {
+async fn drain(body: &mut RequestBody, mut seen: usize) {
     while seen < MAX_DRAINED_BYTES {
         match body.frame().await {
             Some(Ok(frame)) => seen += frame.data_ref().map_or(1, Bytes::len),

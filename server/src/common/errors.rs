@@ -1,6 +1,6 @@
 //! Several error messages as one.
 
-/// The messages without duplicates, in brackets where there are several.
+/// The messages without duplicates, in brackets if there are several.
 pub(crate) fn join_errors(errors: Vec<String>) -> String {
     let mut seen: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {

@@ -55,7 +55,7 @@ impl File {
         Ok(file)
     }
 
-    /// An error about a field; `written` is the text of the file at that place, by which the line is found.
+    /// An error about a field; `written` is its text in the file, which identifies the line.
     pub fn wrong(&self, field: &str, written: &str, why: impl fmt::Display) -> Error {
         let mut lines = self.text.lines();
         let line = if written.is_empty() { None } else { lines.position(|line| line.contains(written)) };
@@ -65,12 +65,12 @@ impl File {
         Error { path: self.path.clone(), line: line.map(|line| line + 1), problem }
     }
 
-    /// The same about a secret, which is not shown.
+    /// An error about a secret, whose value is not shown.
     pub(crate) fn wrong_secret(&self, field: &str, why: impl fmt::Display) -> Error {
         Error { path: self.path.clone(), line: None, problem: format!("{field}: {why}") }
     }
 
-    /// Refuses fields that are not known here.
+    /// Rejects unknown fields.
     pub fn only(&self, tree: &Tree, field: &str, known: &[&str]) -> Result<(), Error> {
         let Some(map) = tree.as_map() else { return Err(self.wrong(field, "", "it must be an object")) };
         match map.keys().find(|key| !known.contains(key)) {

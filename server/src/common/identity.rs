@@ -6,7 +6,7 @@ use aws_lc_rs::digest;
 pub fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim().to_lowercase();
-    // It becomes a label: a machine without a usable name gets a common one.
+    // The name becomes a label value: a host without a valid name gets a default one.
     let usable = !name.is_empty() && name.len() <= 63 && api::validation::dns1123_subdomain(&name).is_empty();
     if usable { name } else { "localhost".to_string() }
 }

@@ -16,8 +16,8 @@ thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; 1024], used: 1024, seeded: None }) };
 }
 
-/// From here on all IDs of this thread follow from `seed`, so that a simulation runs the same way twice. None of them
-/// is a secret, but only a test has a reason to predict them.
+/// Derives all later IDs of this thread from `seed`: simulations must be reproducible. The IDs are not secret, but only
+/// a test has a reason to predict them.
 pub fn seed_thread(seed: u64) {
     POOL.with_borrow_mut(|pool| (pool.used, pool.seeded) = (pool.bytes.len(), Some(seed)));
 }
@@ -26,7 +26,7 @@ impl Pool {
     fn fill(&mut self) {
         match &mut self.seeded {
             Some(state) => self.bytes.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&split_mix(state))),
-            // The kernel's source fails only where there is none; a uid of the clock alone would collide.
+            // The kernel's source only fails if it does not exist; a uid from the clock alone would collide.
             None => getrandom::fill(&mut self.bytes).expect("the kernel gives random bytes"),
         }
         self.used = 0;
@@ -42,7 +42,7 @@ fn split_mix(state: &mut u64) -> [u8; 8] {
     (mixed ^ (mixed >> 31)).to_le_bytes()
 }
 
-/// Each byte is handed out once. `N` is far below the size of the pool.
+/// Each byte is used once. `N` is far below the size of the pool.
 fn random<const N: usize>() -> [u8; N] {
     POOL.with_borrow_mut(|pool| {
         if pool.used + N > pool.bytes.len() {
@@ -82,7 +82,7 @@ pub fn suffix() -> String {
     random::<5>().iter().map(|byte| ALPHABET[usize::from(*byte) % ALPHABET.len()] as char).collect()
 }
 
-/// A number below `bound`, for places where any will do.
+/// A random number below `bound`, not for secrets.
 pub fn below(bound: u64) -> u64 {
     if bound == 0 { 0 } else { u64::from_le_bytes(random()) % bound }
 }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_identities_again() {
+    fn seeded_ids_are_reproducible() {
         let run = |seed| {
             super::seed_thread(seed);
             (0..100).map(|_| super::uid()).collect::<Vec<_>>()

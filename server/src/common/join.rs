@@ -1,12 +1,12 @@
-//! Several pieces of work side by side, in one task.
+//! Runs several futures concurrently in one task.
 
 use std::pin::Pin;
 use std::task::Poll;
 
-pub(crate) type Joined<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type BoxedFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Waits for all of them; the results in their order.
-pub(crate) async fn join_all<T>(mut running: Vec<Joined<'_, T>>) -> Vec<T> {
+pub(crate) async fn join_all<T>(mut running: Vec<BoxedFuture<'_, T>>) -> Vec<T> {
     let mut done: Vec<Option<T>> = running.iter().map(|_| None).collect();
     std::future::poll_fn(|context| {
         for (slot, future) in done.iter_mut().zip(&mut running) {

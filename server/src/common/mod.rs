@@ -1,4 +1,4 @@
-//! Small things that every layer uses: identifiers, files. They know nothing of requests.
+//! Utilities that every layer uses: identifiers, files. They do not depend on requests.
 
 pub(crate) mod errors;
 pub mod files;

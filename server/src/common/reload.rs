@@ -1,5 +1,5 @@
-//! How often a configuration file was read again while the server runs, and which one is in force. Metrics
-//! under upstream's names.
+//! Metrics of configuration files that are reloaded while the server runs, under upstream's names: the number of
+//! reloads and the hash of the current file.
 
 use aws_lc_rs::digest;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};

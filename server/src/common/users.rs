@@ -6,7 +6,7 @@ use kinds::User;
 
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Members may do everything before any authorizer is consulted, so that no configuration can lock all users out.
+/// Members may do everything before any authorizer is consulted: no configuration can lock all users out.
 pub const MASTERS: &str = "system:masters";
 /// The name of a user without credentials.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";

@@ -1,4 +1,4 @@
-//! What loops over schemas and levels wait for.
+//! Notifies the loops that process flow schemas and priority levels.
 
 use tokio::sync::watch;
 
@@ -18,7 +18,7 @@ impl Changes {
         Some(Changes { schemas, levels, closing })
     }
 
-    /// False where there will be none any more.
+    /// Waits for the next change; false if no more will come.
     pub(crate) async fn next(&mut self) -> bool {
         tokio::select! {
             biased;

@@ -67,9 +67,9 @@ pub(crate) fn smooth(before: f64, summary: Summary) -> f64 {
     envelope.max(SMOOTHING * before + (1.0 - SMOOTHING) * envelope)
 }
 
-/// What a level may have, and what it would like.
+/// The limits of a level's seats, and its demand.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Claim {
+pub(crate) struct LevelDemand {
     pub least: f64,
     pub most: f64,
     pub wanted: f64,
@@ -80,12 +80,12 @@ pub(crate) fn nominal(total: u32, shares: u32, all_shares: u32) -> u32 {
     if all_shares == 0 { 0 } else { (u64::from(total) * u64::from(shares)).div_ceil(u64::from(all_shares)) as u32 }
 }
 
-/// Shares `total` out in proportion to what is wanted, within each claim's bounds. The sum is `total`
-/// unless the bounds forbid it.
-pub(super) fn allocate(total: u32, claims: &[Claim]) -> Vec<u32> {
+/// Divides `total` in proportion to the demands, within the bounds of each claim. The sum is `total` unless the bounds
+/// forbid it.
+pub(super) fn allocate(total: u32, claims: &[LevelDemand]) -> Vec<u32> {
     let given = |factor: f64| claims.iter().map(move |claim| bounded(claim, factor));
     let (mut low, mut high) = (0.0_f64, 1.0_f64);
-    // Beyond the factor at which every claim has its most, more changes nothing.
+    // Above the factor at which every claim has its maximum, a larger factor changes nothing.
     while given(high).sum::<f64>() < f64::from(total) && high < 1e12 {
         high *= 2.0;
     }
@@ -96,13 +96,13 @@ pub(super) fn allocate(total: u32, claims: &[Claim]) -> Vec<u32> {
     whole(&given(low).collect::<Vec<_>>(), total)
 }
 
-fn bounded(claim: &Claim, factor: f64) -> f64 {
+fn bounded(claim: &LevelDemand, factor: f64) -> f64 {
     (claim.wanted.max(1e-6) * factor).clamp(claim.least, claim.most.max(claim.least))
 }
 
 /// Whole seats: the largest fractions are rounded up as long as the total allows.
 fn whole(exact: &[f64], total: u32) -> Vec<u32> {
-    // A billionth forgives what the search left open.
+    // A billionth absorbs the rounding error of the search.
     let mut seats: Vec<u32> = exact.iter().map(|value| (value + 1e-9).floor() as u32).collect();
     let mut order: Vec<usize> = (0..exact.len()).collect();
     order.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
@@ -135,12 +135,12 @@ mod tests {
 
     #[test]
     fn seats_go_where_they_are_wanted_within_bounds() {
-        let claim = |least: f64, most: f64, wanted: f64| Claim { least, most, wanted };
-        let cases: [(&str, Vec<Claim>, Vec<u32>); 4] = [
+        let claim = |least: f64, most: f64, wanted: f64| LevelDemand { least, most, wanted };
+        let cases: [(&str, Vec<LevelDemand>, Vec<u32>); 4] = [
             ("equal wishes", vec![claim(0.0, 100.0, 5.0), claim(0.0, 100.0, 5.0)], vec![50, 50]),
             ("an idle level lends what it may", vec![claim(20.0, 100.0, 0.0), claim(50.0, 100.0, 90.0)], vec![20, 80]),
-            ("nobody above the most", vec![claim(0.0, 30.0, 90.0), claim(10.0, 90.0, 1.0)], vec![30, 70]),
-            ("nobody below the least", vec![claim(60.0, 100.0, 0.0), claim(60.0, 100.0, 99.0)], vec![60, 60]),
+            ("no level above its maximum", vec![claim(0.0, 30.0, 90.0), claim(10.0, 90.0, 1.0)], vec![30, 70]),
+            ("no level below its minimum", vec![claim(60.0, 100.0, 0.0), claim(60.0, 100.0, 99.0)], vec![60, 60]),
         ];
         for (name, claims, want) in cases {
             assert_eq!(allocate(100, &claims), want, "{name}");

@@ -1,4 +1,4 @@
-//! What an operator can look at: levels, queues and waiting requests as tables, in upstream's columns.
+//! Debug output for operators: levels, queues and waiting requests as tables, with upstream's columns.
 
 use super::Fairness;
 use crate::request::info::Query;
@@ -48,23 +48,23 @@ const REQUESTS: &[&str] = &[
 
 const DETAILS: &[&str] = &["UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource"];
 
-/// A request that waits, as it is shown.
+/// A waiting request, for debugging endpoints.
 #[derive(Debug, Default)]
-pub(crate) struct About {
+pub(crate) struct WaitingRequest {
     pub schema: String,
     pub flow: String,
     pub arrived: String,
-    /// In the order of the columns.
+    /// The values in the order of the columns.
     pub details: [String; 8],
 }
 
 /// One queue at one moment.
 pub(crate) struct Queue<'a> {
-    /// Each with its seats.
-    pub waiting: Vec<(&'a About, u32)>,
+    /// The waiting requests, each with its seats.
+    pub waiting: Vec<(&'a WaitingRequest, u32)>,
     pub running: u32,
     pub running_seats: u32,
-    /// In seat-seconds of the level's own time.
+    /// The virtual start in seat-seconds.
     pub next_start: f64,
     pub work: f64,
 }
@@ -107,7 +107,7 @@ fn levels(plan: &Plan) -> Vec<Vec<String>> {
             continue;
         };
         let (load, tally) = (level.load(), level.tally());
-        let active = level.look(|queues| queues.iter().filter(|queue| !queue.waiting.is_empty()).count());
+        let active = level.with_queues(|queues| queues.iter().filter(|queue| !queue.waiting.is_empty()).count());
         let idle = load.running == 0 && load.waiting == 0;
         let mut row = vec![priority.name.clone(), active.to_string(), idle.to_string(), "false".to_string()];
         row.extend([load.waiting, load.running].map(|count| count.to_string()));
@@ -126,7 +126,7 @@ fn queues(plan: &Plan) -> Vec<Vec<String>> {
             rows.push(std::iter::once(priority.name.clone()).chain(rest).collect());
             continue;
         };
-        level.look(|queues| {
+        level.with_queues(|queues| {
             for (index, queue) in queues.iter().enumerate() {
                 let seats: u32 = queue.waiting.iter().map(|(_, seats)| seats).sum();
                 let mut row = vec![priority.name.clone(), index.to_string(), queue.waiting.len().to_string()];
@@ -147,7 +147,7 @@ fn requests(plan: &Plan, details: bool) -> Vec<Vec<String>> {
     let mut rows = vec![first];
     for priority in sorted(plan) {
         let Some(level) = &priority.level else { continue };
-        level.look(|queues| {
+        level.with_queues(|queues| {
             for (queue_index, queue) in queues.iter().enumerate() {
                 for (index, (about, seats)) in queue.waiting.iter().enumerate() {
                     let mut row = vec![priority.name.clone(), about.schema.clone(), queue_index.to_string()];

@@ -1,11 +1,11 @@
-//! Shuffle sharding: each flow is dealt a few of a level's queues by its hash, so that two flows seldom
-//! share all of them and a heavy flow leaves a light one a queue of its own.
+//! Shuffle sharding: the hash of a flow selects a few of a level's queues. Two flows seldom share all of them, and a
+//! heavy flow does not block a light one.
 
 /// The largest hand that the API allows.
 pub(crate) const MAX_HAND: usize = 64;
 
-/// Calls `visit` with `size` different numbers below `deck`, chosen by the hash: the digits of the hash in
-/// falling bases say which of the cards that are left is taken.
+/// Calls `visit` with `size` different numbers below `deck`. The digits of the hash, in decreasing bases, select among
+/// the remaining cards.
 pub(crate) fn deal(mut hash: u64, deck: usize, size: usize, mut visit: impl FnMut(usize)) {
     let mut taken = [0usize; MAX_HAND];
     let size = size.min(MAX_HAND).min(deck);
@@ -13,7 +13,7 @@ pub(crate) fn deal(mut hash: u64, deck: usize, size: usize, mut visit: impl FnMu
         let left = (deck - have) as u64;
         let mut card = (hash % left) as usize;
         hash /= left;
-        // Taken cards are in order: each one at or below the chosen place moves it up by one.
+        // The chosen cards are sorted: each one at or below the chosen position moves it up by one.
         let mut at = 0;
         while at < have && taken[at] <= card {
             card += 1;

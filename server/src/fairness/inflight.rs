@@ -1,4 +1,4 @@
-//! The limit on requests in flight where priority and fairness is turned off.
+//! The limit on requests in flight when priority and fairness is disabled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,31 +8,31 @@ use kinds::User;
 use crate::request::info::RequestInfo;
 use crate::request::limits::{Limits, is_long_running};
 
-/// The requests under way where fairness is off.
+/// The requests in flight when fairness is disabled.
 #[derive(Debug, Default)]
 pub(crate) struct Inflight {
     reading: Arc<AtomicU32>,
     mutating: Arc<AtomicU32>,
 }
 
-/// One of the counted places; given back when it is dropped.
+/// One counted request; the count is decremented on drop.
 #[derive(Debug)]
-pub(crate) struct Counted(Arc<AtomicU32>);
+pub(crate) struct InflightGuard(Arc<AtomicU32>);
 
-impl Drop for Counted {
+impl Drop for InflightGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Inflight {
-    /// Counts a request; None inside for one that is not limited. 0 is no limit.
+    /// Counts a request; the inner None is a request that is not limited. A limit of 0 means no limit.
     pub(crate) fn enter(
         &self,
         limits: &Limits,
         info: &RequestInfo,
         user: Option<&User>,
-    ) -> Result<Option<Counted>, Full> {
+    ) -> Result<Option<InflightGuard>, Full> {
         let reads = matches!(info.verb, "get" | "list" | "watch");
         let (count, most) = if reads {
             (&self.reading, limits.max_requests_inflight)
@@ -45,11 +45,11 @@ impl Inflight {
         }
         let taken =
             count.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < most).then_some(count + 1));
-        taken.map(|_| Some(Counted(count.clone()))).map_err(|_| Full)
+        taken.map(|_| Some(InflightGuard(count.clone()))).map_err(|_| Full)
     }
 }
 
-/// All places are taken.
+/// The limit is reached.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_counted_and_given_back() {
+    fn counts_and_releases_requests() {
         let limits = Limits { max_requests_inflight: 1, ..Limits::default() };
         let inflight = Inflight::default();
         let get = RequestInfo { verb: "get", is_resource: true, ..RequestInfo::default() };

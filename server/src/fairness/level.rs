@@ -1,4 +1,4 @@
-//! A priority level at work: the queues behind a lock, and the seats that requests hold.
+//! A running priority level: the queues behind a lock, and the seats that requests hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::crowd::Crowd;
-use super::demand::{Claim, smooth};
-use super::dropped::Dropped;
-use super::dump::{About, Queue};
-use super::queues::{Load, Queues, Reason, Shape, Ticket, Verdict};
-use crate::request::turns::Turns;
+use super::demand::{LevelDemand, smooth};
+use super::dropped_requests::DroppedRequests;
+use super::dump::{Queue, WaitingRequest};
+use super::flow_counter::FlowCounter;
+use super::queues::{Load, QueueConfig, Queues, Reason, Ticket, Verdict};
+use crate::request::cpu_permits::CpuPermits;
 
-/// A level's seats as its object and its shares give them.
+/// A level's seats, from its object and its shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub nominal: u32,
@@ -26,28 +26,28 @@ pub(crate) struct Bounds {
 pub(crate) struct Level {
     started: Instant,
     state: Mutex<State>,
-    crowd: Crowd,
-    turns: Turns,
+    crowd: FlowCounter,
+    turns: CpuPermits,
 }
 
 struct State {
     queues: Queues<Waiter>,
     bounds: Bounds,
     smoothed: f64,
-    dropped: Dropped,
-    tally: Tally,
+    dropped: DroppedRequests,
+    tally: RejectionCounts,
 }
 
 /// A request in a queue.
 struct Waiter {
     told: oneshot::Sender<()>,
-    about: About,
+    about: WaitingRequest,
 }
 
-/// Requests that got nothing, since the level is there.
+/// Requests that were not executed since the level was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Tally {
-    /// At once, for want of room.
+pub(crate) struct RejectionCounts {
+    /// Rejected at once, because the queues were full.
     pub rejected: u64,
     /// After their time in a queue.
     pub timed_out: u64,
@@ -55,13 +55,13 @@ pub(crate) struct Tally {
     pub cancelled: u64,
 }
 
-pub(crate) enum Entry {
+pub(crate) enum Dispatch {
     Run(Seat),
     Wait(Seat, oneshot::Receiver<()>),
     Reject(Reason),
 }
 
-/// A request's seats, or its place in a queue; given back when it is dropped.
+/// A request's seats, or its position in a queue; released when it is dropped.
 pub(crate) struct Seat {
     level: Arc<Level>,
     place: Ticket,
@@ -70,13 +70,13 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// The wait is over: only from here on the seats are used.
+    /// Ends the wait: only from now on the seats are in use.
     pub(crate) fn begin(&mut self) {
         self.began = Instant::now();
     }
 
-    /// The wait was too long, and ends without a seat.
-    pub(crate) fn give_up(mut self) {
+    /// Ends a wait without a seat, after the timeout.
+    pub(crate) fn time_out(mut self) {
         self.timed_out = true;
     }
 }
@@ -85,7 +85,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let now = Instant::now();
         let took = now.saturating_duration_since(self.began);
-        let mut state = self.level.hold();
+        let mut state = self.level.lock_state();
         let (woken, gave_up) = state.queues.leave(self.level.since(now), self.place, took);
         if gave_up && self.timed_out {
             state.tally.timed_out += 1;
@@ -97,7 +97,7 @@ impl Drop for Seat {
     }
 }
 
-/// A request that was cancelled meanwhile gives its seats back by itself.
+/// A request that was cancelled meanwhile releases its own seats.
 fn wake(woken: Vec<Waiter>) {
     for waiter in woken {
         let _ = waiter.told.send(());
@@ -105,24 +105,29 @@ fn wake(woken: Vec<Waiter>) {
 }
 
 impl Level {
-    pub(crate) fn new(shape: Shape, bounds: Bounds) -> Level {
+    pub(crate) fn new(shape: QueueConfig, bounds: Bounds) -> Level {
         let queues = Queues::new(shape, bounds.nominal.max(1), Duration::ZERO);
-        let state =
-            Mutex::new(State { queues, bounds, smoothed: 0.0, dropped: Dropped::default(), tally: Tally::default() });
-        Level { started: Instant::now(), state, crowd: Crowd::default(), turns: Turns::default() }
+        let state = Mutex::new(State {
+            queues,
+            bounds,
+            smoothed: 0.0,
+            dropped: DroppedRequests::default(),
+            tally: RejectionCounts::default(),
+        });
+        Level { started: Instant::now(), state, crowd: FlowCounter::default(), turns: CpuPermits::default() }
     }
 
     /// Whether a request of this flow yields to others before it is served.
-    pub(crate) fn steps_aside(&self, flow: u64) -> bool {
+    pub(crate) fn should_yield(&self, flow: u64) -> bool {
         self.crowd.count(flow)
     }
 
     /// The turns of requests that yield.
-    pub(crate) fn turns(&self) -> &Turns {
+    pub(crate) fn turns(&self) -> &CpuPermits {
         &self.turns
     }
 
-    fn hold(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
@@ -130,10 +135,10 @@ impl Level {
         now.saturating_duration_since(self.started)
     }
 
-    /// Takes what the objects say now. Where the level's own bounds are new, lending starts over.
-    pub(crate) fn configure(&self, shape: Shape, bounds: Bounds) {
+    /// Applies the current objects. If the level's own bounds have changed, lending starts over.
+    pub(crate) fn configure(&self, shape: QueueConfig, bounds: Bounds) {
         let now = self.since(Instant::now());
-        let mut state = self.hold();
+        let mut state = self.lock_state();
         state.queues.reshape(shape);
         if state.bounds != bounds {
             state.bounds = bounds;
@@ -149,67 +154,67 @@ impl Level {
         now: Instant,
         hash: u64,
         seats: u32,
-        about: impl FnOnce() -> About,
-    ) -> Entry {
+        about: impl FnOnce() -> WaitingRequest,
+    ) -> Dispatch {
         let mut told = None;
-        let verdict = self.hold().queues.arrive(self.since(now), hash, seats, || {
+        let verdict = self.lock_state().queues.arrive(self.since(now), hash, seats, || {
             let (sender, receiver) = oneshot::channel();
             told = Some(receiver);
             Waiter { told: sender, about: about() }
         });
         let seat = |place| Seat { level: self.clone(), place, began: now, timed_out: false };
         match (verdict, told) {
-            (Verdict::Run(place), _) => Entry::Run(seat(place)),
-            (Verdict::Wait(place), Some(receiver)) => Entry::Wait(seat(place), receiver),
-            (Verdict::Wait(_), None) => Entry::Reject(Reason::QueueFull),
-            (Verdict::Reject(reason), _) => Entry::Reject(reason),
+            (Verdict::Run(place), _) => Dispatch::Run(seat(place)),
+            (Verdict::Wait(place), Some(receiver)) => Dispatch::Wait(seat(place), receiver),
+            (Verdict::Wait(_), None) => Dispatch::Reject(Reason::QueueFull),
+            (Verdict::Reject(reason), _) => Dispatch::Reject(reason),
         }
     }
 
-    /// A request of this second is refused, at once or after its wait; how long it is to stay away.
+    /// Counts a rejection in this second, at once or after a wait; returns the delay for the client.
     pub(crate) fn refuse(&self, second: i64, at_once: bool) -> u32 {
-        let mut state = self.hold();
+        let mut state = self.lock_state();
         state.tally.rejected += u64::from(at_once);
         state.dropped.count(second)
     }
 
-    pub(crate) fn tally(&self) -> Tally {
-        self.hold().tally
+    pub(crate) fn tally(&self) -> RejectionCounts {
+        self.lock_state().tally
     }
 
     /// Shows the queues at one moment.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&[Queue<'_>]) -> R) -> R {
-        let state = self.hold();
-        let queues = state.queues.look().map(|seen| Queue {
+    pub(crate) fn with_queues<R>(&self, visit: impl FnOnce(&[Queue<'_>]) -> R) -> R {
+        let state = self.lock_state();
+        let queues = state.queues.snapshots().map(|seen| Queue {
             waiting: seen.waiting.into_iter().map(|(waiter, seats)| (&waiter.about, seats)).collect(),
             running: seen.running,
             running_seats: seen.running_seats,
             next_start: seen.next_start,
             work: seen.work,
         });
-        look(&queues.collect::<Vec<_>>())
+        visit(&queues.collect::<Vec<_>>())
     }
 
     pub(crate) fn load(&self) -> Load {
-        self.hold().queues.load()
+        self.lock_state().queues.load()
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
-        self.hold().bounds
+        self.lock_state().bounds
     }
 
     /// The demand of the level after one more period.
-    pub(crate) fn claim(&self, now: Instant) -> Claim {
-        let mut state = self.hold();
+    pub(crate) fn claim(&self, now: Instant) -> LevelDemand {
+        let mut state = self.lock_state();
         let summary = state.queues.take_demand(self.since(now));
         state.smoothed = smooth(state.smoothed, summary);
         let Bounds { nominal, least, most } = state.bounds;
         let least = f64::from(least).max(f64::from(nominal).min(summary.high)).max(1.0);
-        Claim { least, most: f64::from(most).max(least), wanted: state.smoothed.max(least) }
+        LevelDemand { least, most: f64::from(most).max(least), wanted: state.smoothed.max(least) }
     }
 
     pub(crate) fn set_limit(&self, now: Instant, limit: u32) {
-        let woken = self.hold().queues.set_limit(self.since(now), limit);
+        let woken = self.lock_state().queues.set_limit(self.since(now), limit);
         wake(woken);
     }
 }

@@ -1,23 +1,22 @@
-//! Which flow schema a request belongs to: subjects, resource rules and paths, compiled from the object
-//! once. Pure.
+//! Matches requests with flow schemas: subjects, resource rules and paths, compiled once per object. Pure.
 
 use api::Tree;
 use kinds::User;
 
 use crate::request::info::RequestInfo;
 
-/// What schemas look at.
-pub(crate) struct Digest<'a> {
+/// The attributes of a request that schemas match.
+pub(crate) struct RequestDigest<'a> {
     pub info: &'a RequestInfo,
     pub user: &'a str,
     pub groups: &'a [String],
 }
 
-impl<'a> Digest<'a> {
-    pub(crate) fn new(info: &'a RequestInfo, user: Option<&'a User>) -> Digest<'a> {
+impl<'a> RequestDigest<'a> {
+    pub(crate) fn new(info: &'a RequestInfo, user: Option<&'a User>) -> RequestDigest<'a> {
         match user {
-            Some(user) => Digest { info, user: &user.name, groups: &user.groups },
-            None => Digest { info, user: "system:anonymous", groups: &[] },
+            Some(user) => RequestDigest { info, user: &user.name, groups: &user.groups },
+            None => RequestDigest { info, user: "system:anonymous", groups: &[] },
         }
     }
 
@@ -40,20 +39,20 @@ enum Subject {
 
 #[derive(Debug)]
 struct ResourceRule {
-    verbs: Texts,
-    groups: Texts,
-    resources: Texts,
+    verbs: ValueSet,
+    groups: ValueSet,
+    resources: ValueSet,
     cluster_scope: bool,
-    namespaces: Texts,
+    namespaces: ValueSet,
 }
 
 #[derive(Debug)]
 struct PathRule {
-    verbs: Texts,
+    verbs: ValueSet,
     urls: Vec<String>,
 }
 
-/// One of `spec.rules`: a subject, and what it does.
+/// One of `spec.rules`: a subject, and its requests.
 #[derive(Debug)]
 pub(crate) struct Rule {
     subjects: Vec<Subject>,
@@ -61,17 +60,17 @@ pub(crate) struct Rule {
     paths: Vec<PathRule>,
 }
 
-/// A list in which `*` is everything.
+/// A list of values; `*` matches all.
 #[derive(Debug)]
-struct Texts {
+struct ValueSet {
     any: bool,
     texts: Vec<String>,
 }
 
-impl Texts {
-    fn new(list: &[Tree]) -> Texts {
+impl ValueSet {
+    fn new(list: &[Tree]) -> ValueSet {
         let texts = texts(list);
-        Texts { any: texts.iter().any(|text| text == ANY), texts }
+        ValueSet { any: texts.iter().any(|text| text == ANY), texts }
     }
 
     fn has(&self, text: &str) -> bool {
@@ -92,7 +91,7 @@ impl Rule {
         }
     }
 
-    pub(crate) fn matches(&self, digest: &Digest<'_>) -> bool {
+    pub(crate) fn matches(&self, digest: &RequestDigest<'_>) -> bool {
         let does = if digest.info.is_resource {
             self.resources.iter().any(|rule| rule.matches(digest.info))
         } else {
@@ -118,7 +117,7 @@ impl Subject {
         })
     }
 
-    fn matches(&self, digest: &Digest<'_>) -> bool {
+    fn matches(&self, digest: &RequestDigest<'_>) -> bool {
         match self {
             Subject::User(name) => name == ANY || name == digest.user,
             Subject::Group(name) => digest.in_group(name),
@@ -131,11 +130,11 @@ impl Subject {
 impl ResourceRule {
     fn compile(rule: &Tree) -> ResourceRule {
         ResourceRule {
-            verbs: Texts::new(rule.list("verbs")),
-            groups: Texts::new(rule.list("apiGroups")),
-            resources: Texts::new(rule.list("resources")),
+            verbs: ValueSet::new(rule.list("verbs")),
+            groups: ValueSet::new(rule.list("apiGroups")),
+            resources: ValueSet::new(rule.list("resources")),
             cluster_scope: rule.bool("clusterScope"),
-            namespaces: Texts::new(rule.list("namespaces")),
+            namespaces: ValueSet::new(rule.list("namespaces")),
         }
     }
 
@@ -144,7 +143,7 @@ impl ResourceRule {
         place && self.verbs.has(info.verb) && self.groups.has(&info.group) && self.has_resource(info)
     }
 
-    /// `pods/log` for a subresource, in two steps so that nothing is joined for each request.
+    /// `pods/log` for a subresource, compared in two steps: nothing is concatenated per request.
     fn has_resource(&self, info: &RequestInfo) -> bool {
         if info.subresource.is_empty() {
             return self.resources.has(&info.resource);
@@ -158,7 +157,7 @@ impl ResourceRule {
 
 impl PathRule {
     fn compile(rule: &Tree) -> PathRule {
-        PathRule { verbs: Texts::new(rule.list("verbs")), urls: texts(rule.list("nonResourceURLs")) }
+        PathRule { verbs: ValueSet::new(rule.list("verbs")), urls: texts(rule.list("nonResourceURLs")) }
     }
 
     fn matches(&self, info: &RequestInfo) -> bool {
@@ -224,7 +223,7 @@ mod tests {
             let method: Method = method.parse().expect("a method");
             let info = RequestInfo::parse(&method, path, &Query::default());
             let groups = [group.to_string()];
-            let digest = Digest { info: &info, user: name, groups: &groups };
+            let digest = RequestDigest { info: &info, user: name, groups: &groups };
             assert_eq!(rule().matches(&digest), want, "{name} {group} {method} {path}");
         }
     }

@@ -9,17 +9,17 @@ pub(crate) struct FlowMetrics {
     dispatched: IntCounterVec,
     rejected: IntCounterVec,
     waited: HistogramVec,
-    gauges: Vec<(Shown, IntGaugeVec)>,
+    gauges: Vec<(LevelGauge, IntGaugeVec)>,
 }
 
-/// One schema's series, found once.
+/// The series of one schema, looked up once.
 pub(crate) struct SchemaMetrics {
     pub dispatched: IntCounter,
     pub waited: Histogram,
 }
 
 #[derive(Clone, Copy)]
-enum Shown {
+enum LevelGauge {
     Nominal,
     Limit,
     ExecutingSeats,
@@ -28,34 +28,34 @@ enum Shown {
     WaitingSeats,
 }
 
-const GAUGES: &[(Shown, &str, &str)] = &[
+const GAUGES: &[(LevelGauge, &str, &str)] = &[
     (
-        Shown::Nominal,
+        LevelGauge::Nominal,
         "apiserver_flowcontrol_nominal_limit_seats",
         "Nominal number of execution seats configured for each priority level",
     ),
     (
-        Shown::Limit,
+        LevelGauge::Limit,
         "apiserver_flowcontrol_current_limit_seats",
         "current derived number of execution seats available to each priority level",
     ),
     (
-        Shown::ExecutingSeats,
+        LevelGauge::ExecutingSeats,
         "apiserver_flowcontrol_current_executing_seats",
         "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness subsystem",
     ),
     (
-        Shown::Executing,
+        LevelGauge::Executing,
         "apiserver_flowcontrol_current_executing_requests",
         "Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage in the API Priority and Fairness subsystem",
     ),
     (
-        Shown::Waiting,
+        LevelGauge::Waiting,
         "apiserver_flowcontrol_current_inqueue_requests",
         "Number of requests currently pending in queues of the API Priority and Fairness subsystem",
     ),
     (
-        Shown::WaitingSeats,
+        LevelGauge::WaitingSeats,
         "apiserver_flowcontrol_current_inqueue_seats",
         "Number of seats currently pending in queues of the API Priority and Fairness subsystem",
     ),
@@ -72,7 +72,7 @@ impl FlowMetrics {
         let histogram = |name: &str, help: &str, labels: &[&str]| {
             registered(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(BUCKETS.to_vec()), labels))
         };
-        let gauge = |(shown, name, help): &(Shown, &str, &str)| {
+        let gauge = |(shown, name, help): &(LevelGauge, &str, &str)| {
             (*shown, registered(registry, IntGaugeVec::new(Opts::new(*name, *help), &both[..1])))
         };
         FlowMetrics {
@@ -114,12 +114,12 @@ impl FlowMetrics {
             let (load, nominal) = (level.load(), level.bounds().nominal);
             for (shown, gauge) in &self.gauges {
                 let value = match shown {
-                    Shown::Nominal => nominal,
-                    Shown::Limit => load.limit,
-                    Shown::ExecutingSeats => load.running_seats,
-                    Shown::Executing => load.running,
-                    Shown::Waiting => load.waiting,
-                    Shown::WaitingSeats => load.waiting_seats,
+                    LevelGauge::Nominal => nominal,
+                    LevelGauge::Limit => load.limit,
+                    LevelGauge::ExecutingSeats => load.running_seats,
+                    LevelGauge::Executing => load.running,
+                    LevelGauge::Waiting => load.waiting,
+                    LevelGauge::WaitingSeats => load.waiting_seats,
                 };
                 gauge.with_label_values(&[&priority.name]).set(i64::from(value));
             }

@@ -1,12 +1,12 @@
-//! Priority and fairness: which requests get a seat when there are more than the server can serve at once. Schemas
-//! assign requests to flows and levels; a level shares its seats fairly between its flows, and lends unused ones. A
-//! request that finds a free seat costs a lock and no future.
+//! Priority and fairness: selects the requests that get a seat when the server is overloaded. Schemas assign requests
+//! to flows and levels; a level shares its seats fairly between its flows, and lends unused seats. A request that finds
+//! a free seat costs a lock and no future.
 
 mod changes;
-mod crowd;
 mod demand;
-mod dropped;
+mod dropped_requests;
 pub(crate) mod dump;
+mod flow_counter;
 mod hand;
 mod inflight;
 pub(crate) mod level;
@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use crate::request::limits::Limits;
 use crate::storage::Storage;
 pub(crate) use changes::Changes;
-use inflight::{Counted, Inflight};
+use inflight::{Inflight, InflightGuard};
 use metrics::FlowMetrics;
 use plan::{Plan, Schema};
 
@@ -50,11 +50,11 @@ pub struct Fairness {
     adjusted: AtomicU64,
 }
 
-/// What a call holds while it runs; dropping it frees the seat.
+/// Limits the number of calls in progress; dropping it frees the seat.
 #[expect(dead_code, reason = "held until it is dropped")]
-pub(crate) enum Held {
+pub(crate) enum ConcurrencyGuard {
     Seat(Seat),
-    Counted(Counted),
+    Inflight(InflightGuard),
 }
 
 /// The objects that classified a call; the headers of its response name them.
@@ -98,7 +98,7 @@ impl Fairness {
         let last = self.adjusted.load(Ordering::Relaxed);
         let due = millis >= last + ADJUSTMENT.as_millis() as u64;
         if due && self.adjusted.compare_exchange(last, millis, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            lend(plan, now);
+            rebalance_seats(plan, now);
         }
     }
 
@@ -112,7 +112,7 @@ impl Fairness {
     }
 }
 
-pub(crate) fn lend(plan: &Plan, now: Instant) {
+pub(crate) fn rebalance_seats(plan: &Plan, now: Instant) {
     let levels: Vec<_> = plan.levels.iter().filter_map(|priority| priority.level.as_ref()).collect();
     let claims: Vec<_> = levels.iter().map(|level| level.claim(now)).collect();
     for (level, seats) in levels.iter().zip(demand::allocate(plan.total, &claims)) {

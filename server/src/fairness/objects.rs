@@ -18,7 +18,7 @@ const LEVELS: &[Level] = &[
     ("global-default", 20, 50, Some((128, 6, 50))),
 ];
 
-/// Who and what a flow schema matches. A subject is `user:`, `group:` or `account:NAMESPACE/NAME`.
+/// The subjects and requests that a flow schema matches. A subject is `user:`, `group:` or `account:NAMESPACE/NAME`.
 struct Schema {
     name: &'static str,
     level: &'static str,

@@ -1,4 +1,4 @@
-//! Flow schemas and priority levels as requests meet them, compiled from the objects whenever one changes.
+//! Flow schemas and priority levels, compiled whenever one of the objects changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use http::HeaderValue;
 
 use super::demand::nominal;
 use super::level::{Bounds, Level};
-use super::matching::{Digest, Rule};
+use super::matching::{RequestDigest, Rule};
 use super::metrics::{FlowMetrics, SchemaMetrics};
-use super::queues::Shape;
+use super::queues::QueueConfig;
 
 pub(crate) struct Plan {
     /// The first that matches counts: in the order of precedence, then of names.
@@ -25,12 +25,12 @@ pub(crate) struct Schema {
     precedence: i64,
     pub distinguisher: Distinguisher,
     rules: Vec<Rule>,
-    /// Where in `levels`.
+    /// The index in `levels`.
     pub level: usize,
     pub metrics: SchemaMetrics,
 }
 
-/// What distinguishes the flows of a schema.
+/// The attribute that distinguishes the flows of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Distinguisher {
     None,
@@ -50,7 +50,7 @@ impl Plan {
         Plan { schemas: Vec::new(), levels: Vec::new(), total: 0 }
     }
 
-    /// Levels that are known already keep their queues.
+    /// Compiles a plan; existing levels keep their queues.
     pub(crate) fn compile(&self, schemas: &[Tree], levels: &[Tree], total: u32, metrics: &FlowMetrics) -> Plan {
         let levels = with_mandatory(levels, mandatory_levels());
         let schemas = with_mandatory(schemas, mandatory_schemas());
@@ -75,14 +75,13 @@ impl Plan {
         own.map(|schema| schema.metrics.dispatched.get()).sum()
     }
 
-    /// Where the request belongs. The mandatory catch-all takes whatever no other schema does; None is a
-    /// plan without it.
-    pub(crate) fn find(&self, digest: &Digest<'_>) -> Option<usize> {
+    /// The schema of a request. The mandatory catch-all matches every request; None if the plan does not have it.
+    pub(crate) fn find(&self, digest: &RequestDigest<'_>) -> Option<usize> {
         self.schemas.iter().position(|schema| schema.rules.iter().any(|rule| rule.matches(digest)))
     }
 }
 
-/// The objects, and those that are always there even while the API has none.
+/// The objects, with the mandatory ones even if the API has none.
 fn with_mandatory(objects: &[Tree], mandatory: Vec<Tree>) -> Vec<Tree> {
     let has = |name: &str| objects.iter().any(|object| object.str("metadata.name") == name);
     let missing = mandatory.into_iter().filter(|object| !has(object.str("metadata.name")));
@@ -97,25 +96,25 @@ fn mandatory_schemas() -> Vec<Tree> {
     super::objects::named("FlowSchema", &["exempt", "catch-all"])
 }
 
-struct LimitsOf {
+struct LevelLimits {
     shares: u32,
     lendable_percent: u32,
     borrowing_percent: Option<u32>,
-    shape: Shape,
+    shape: QueueConfig,
 }
 
-fn limits(level: &Tree) -> LimitsOf {
+fn limits(level: &Tree) -> LevelLimits {
     let exempt = level.str("spec.type") == "Exempt";
     let spec = level.at(if exempt { "spec.exempt" } else { "spec.limited" });
     let number = |path: &str| spec.int(path).and_then(|value| u32::try_from(value).ok());
     let queuing = spec.at("limitResponse.queuing");
     let size = |path: &str| queuing.int(path).and_then(|value| usize::try_from(value).ok()).unwrap_or(0);
     let queues = spec.str("limitResponse.type") == "Queue";
-    LimitsOf {
+    LevelLimits {
         shares: number("nominalConcurrencyShares").unwrap_or(if exempt { 0 } else { 30 }),
         lendable_percent: number("lendablePercent").unwrap_or(0),
         borrowing_percent: number("borrowingLimitPercent"),
-        shape: Shape {
+        shape: QueueConfig {
             queues: if queues { size("queues").max(1) } else { 0 },
             hand_size: size("handSize"),
             queue_length_limit: size("queueLengthLimit"),
@@ -123,7 +122,7 @@ fn limits(level: &Tree) -> LimitsOf {
     }
 }
 
-fn bounds(limits: &LimitsOf, total: u32, all_shares: u32) -> Bounds {
+fn bounds(limits: &LevelLimits, total: u32, all_shares: u32) -> Bounds {
     let nominal = nominal(total, limits.shares, all_shares);
     let part = |percent: u32| (f64::from(nominal) * f64::from(percent) / 100.0).round() as u32;
     let most = limits.borrowing_percent.map_or(total, |percent| nominal.saturating_add(part(percent)).min(total));
@@ -149,7 +148,7 @@ fn uid(object: &Tree) -> Option<HeaderValue> {
 }
 
 impl Schema {
-    /// None where its level does not exist: such a schema matches nothing.
+    /// None if its level does not exist: such a schema matches nothing.
     fn compile(object: &Tree, levels: &[Priority], metrics: &FlowMetrics) -> Option<Schema> {
         let wanted = object.str("spec.priorityLevelConfiguration.name");
         let level = levels.iter().position(|level| level.name == wanted)?;
@@ -206,7 +205,7 @@ mod tests {
     fn found(plan: &Plan, user: &str) -> String {
         let info = RequestInfo { verb: "get", path: "/x".to_string(), ..RequestInfo::default() };
         let groups = ["system:authenticated".to_string()];
-        let digest = Digest { info: &info, user, groups: &groups };
+        let digest = RequestDigest { info: &info, user, groups: &groups };
         plan.find(&digest)
             .map(|at| plan.at(at))
             .map(|(schema, level)| format!("{} {}", schema.name, level.name))

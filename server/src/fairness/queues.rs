@@ -1,6 +1,6 @@
 //! Fair queueing of one priority level: pure, with the clock and the flow's hash as arguments. Each queue has a virtual
-//! start for its next request; the one that would finish first runs next, so that queues with work get equal shares of
-//! the seats, whatever their demand.
+//! start for its next request; the request that would finish first runs next. Busy queues thus get equal shares of the
+//! seats, whatever their demand.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use std::time::Duration;
 use super::demand::Demand;
 use super::hand;
 
-/// What a request is taken to need, in seconds, until it has shown.
+/// The assumed duration of a request in seconds, until it has finished.
 const ESTIMATE: f64 = 0.003;
 
 /// How requests wait; without queues they do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Shape {
+pub(crate) struct QueueConfig {
     pub queues: usize,
     pub hand_size: usize,
     pub queue_length_limit: usize,
 }
 
-/// Where a request runs or waits.
+/// The queue in which a request runs or waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket {
     queue: usize,
@@ -52,7 +52,7 @@ impl Reason {
 /// `T` notifies a waiting request.
 #[derive(Debug)]
 pub(crate) struct Queues<T> {
-    shape: Shape,
+    shape: QueueConfig,
     /// Seats that may be in use; moved by borrowing.
     limit: u32,
     running_seats: u32,
@@ -64,7 +64,7 @@ pub(crate) struct Queues<T> {
     virtual_now: f64,
     now: Duration,
     next_id: u64,
-    /// Where the search for the next queue begins, so that equals take turns.
+    /// The start of the search for the next queue: queues with equal finish times alternate.
     robin: usize,
     queues: Vec<Queue<T>>,
     demand: Demand,
@@ -72,16 +72,16 @@ pub(crate) struct Queues<T> {
 
 #[derive(Debug)]
 struct Queue<T> {
-    waiting: VecDeque<Waiting<T>>,
+    waiting: VecDeque<QueuedRequest<T>>,
     waiting_seats: u32,
     running: u32,
     running_seats: u32,
-    /// When its next request would begin in virtual time.
+    /// The virtual start of its next request.
     next_start: f64,
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct QueuedRequest<T> {
     id: u64,
     seats: u32,
     token: T,
@@ -107,8 +107,8 @@ pub(crate) struct Load {
     pub waiting_seats: u32,
 }
 
-/// A queue as it is shown.
-pub(super) struct Seen<'a, T> {
+/// The state of a queue, for debugging endpoints.
+pub(super) struct QueueSnapshot<'a, T> {
     pub waiting: Vec<(&'a T, u32)>,
     pub running: u32,
     pub running_seats: u32,
@@ -118,9 +118,9 @@ pub(super) struct Seen<'a, T> {
 }
 
 impl<T> Queues<T> {
-    pub(super) fn new(shape: Shape, limit: u32, now: Duration) -> Queues<T> {
+    pub(super) fn new(shape: QueueConfig, limit: u32, now: Duration) -> Queues<T> {
         let mut queues = Queues {
-            shape: Shape::default(),
+            shape: QueueConfig::default(),
             limit,
             running_seats: 0,
             waiting_seats: 0,
@@ -138,8 +138,8 @@ impl<T> Queues<T> {
         queues
     }
 
-    /// Changes the shape. Requests of removed queues move to the remaining ones.
-    pub(crate) fn reshape(&mut self, shape: Shape) {
+    /// Changes the configuration. Requests of removed queues move to the remaining ones.
+    pub(crate) fn reshape(&mut self, shape: QueueConfig) {
         self.shape = shape;
         let count = shape.queues.max(1);
         self.queues.resize_with(self.queues.len().max(count), Queue::new);
@@ -164,9 +164,9 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Each queue as it is: who waits and with how many seats, what runs, and when it begins the next.
-    pub(super) fn look(&self) -> impl Iterator<Item = Seen<'_, T>> {
-        self.queues.iter().take(self.shape.queues).map(|queue| Seen {
+    /// A snapshot of each queue: its waiting requests with their seats, its running requests, and its next start.
+    pub(super) fn snapshots(&self) -> impl Iterator<Item = QueueSnapshot<'_, T>> {
+        self.queues.iter().take(self.shape.queues).map(|queue| QueueSnapshot {
             waiting: queue.waiting.iter().map(|waiting| (&waiting.token, waiting.seats)).collect(),
             running: queue.running,
             running_seats: queue.running_seats,
@@ -181,13 +181,13 @@ impl<T> Queues<T> {
         self.demand.take(now)
     }
 
-    /// A request comes. `token` is made only for one that waits.
+    /// Adds a request. `token` is called only for a request that waits.
     pub(super) fn arrive(&mut self, now: Duration, hash: u64, seats: u32, token: impl FnOnce() -> T) -> Verdict {
         self.advance(now);
         let queue = self.choose(hash);
         let place = Ticket { queue, id: self.next_id, seats };
         self.next_id += 1;
-        // No request waits while there are seats, unless the one at the front needs more of them.
+        // No request waits while seats are free, unless the first one in line needs more of them.
         if self.waiting == 0 && self.fits(seats) {
             self.activate(queue);
             self.start(queue, seats);
@@ -201,7 +201,7 @@ impl<T> Queues<T> {
             return Verdict::Reject(Reason::QueueFull);
         }
         self.activate(queue);
-        self.queues[queue].waiting.push_back(Waiting { id: place.id, seats, token: token() });
+        self.queues[queue].waiting.push_back(QueuedRequest { id: place.id, seats, token: token() });
         self.queues[queue].waiting_seats += seats;
         self.waiting += 1;
         self.waiting_seats += seats;
@@ -209,11 +209,12 @@ impl<T> Queues<T> {
         Verdict::Wait(place)
     }
 
-    /// A request is done after `took`, or gives up waiting. Gives those that run now, and whether it gave up.
+    /// Removes a request that has finished after `took`, or that stops waiting. Returns the requests that now run, and
+    /// whether it was still waiting.
     pub(super) fn leave(&mut self, now: Duration, place: Ticket, took: Duration) -> (Vec<T>, bool) {
         self.advance(now);
         let at = place.queue % self.queues.len();
-        let gave_up = self.give_up(at, place.id);
+        let gave_up = self.time_out(at, place.id);
         if !gave_up {
             self.finish(at, place.seats, took);
         }
@@ -224,7 +225,7 @@ impl<T> Queues<T> {
         (self.dispatch(), gave_up)
     }
 
-    /// More or fewer seats; gives those that run now.
+    /// Changes the number of seats; returns the requests that now run.
     pub(crate) fn set_limit(&mut self, now: Duration, limit: u32) -> Vec<T> {
         self.advance(now);
         self.limit = limit;
@@ -261,7 +262,7 @@ impl<T> Queues<T> {
         best.1
     }
 
-    /// A queue that was idle has saved nothing up and owes nothing.
+    /// A queue that was idle has neither credit nor debt.
     fn activate(&mut self, at: usize) {
         if !self.queues[at].is_active() {
             self.queues[at].next_start = self.virtual_now;
@@ -283,7 +284,7 @@ impl<T> Queues<T> {
         self.running_seats += seats;
     }
 
-    /// The estimate makes way for what the request really took.
+    /// Replaces the estimate with the measured duration.
     fn finish(&mut self, at: usize, seats: u32, took: Duration) {
         let queue = &mut self.queues[at];
         queue.running -= 1;
@@ -293,7 +294,7 @@ impl<T> Queues<T> {
         self.running_seats -= seats;
     }
 
-    fn give_up(&mut self, at: usize, id: u64) -> bool {
+    fn time_out(&mut self, at: usize, id: u64) -> bool {
         let queue = &mut self.queues[at];
         let Some(found) = queue.waiting.iter().position(|waiting| waiting.id == id) else { return false };
         let seats = queue.waiting.remove(found).map_or(0, |waiting| waiting.seats);
@@ -308,7 +309,7 @@ impl<T> Queues<T> {
         while self.waiting > 0 {
             let Some(at) = self.first_to_finish() else { break };
             let Some(seats) = self.queues[at].waiting.front().map(|waiting| waiting.seats) else { break };
-            // The one whose turn it is waits for enough seats; smaller ones do not overtake it for ever.
+            // The next request waits for enough seats: smaller requests must not overtake it forever.
             if !self.fits(seats) {
                 break;
             }

@@ -1,9 +1,9 @@
-//! The width of a request: a list takes more seats the more objects it reads.
+//! The width of a request: a list occupies more seats the more objects it reads.
 
 use crate::request::info::{Query, RequestInfo};
 use crate::storage::resource::Resources;
 
-/// A list takes a seat for each of these.
+/// The number of objects of a list for each seat.
 const OBJECTS_PER_SEAT: u64 = 100;
 const MAX_SEATS: u32 = 10;
 
@@ -17,12 +17,13 @@ pub(crate) fn seats(resources: &Resources, (info, query): (&RequestInfo, &Query)
         return 1;
     }
     let resource = resources.find(&info.group, &info.version, &info.resource);
-    let stored = resource.and_then(|resource| resource.cache.as_ref()).map_or(0, |cache| cache.len() as u64);
+    let cache = resource.as_ref().and_then(|resource| resource.cache.as_ref());
+    let stored = cache.map_or(0, |cache| cache.len() as u64);
     let selects = ["labelSelector", "fieldSelector"].iter().any(|key| !query.get(key).is_empty());
     list_seats(stored, query.get("limit").parse().unwrap_or(0), selects, nominal)
 }
 
-/// One list may not have more than a seventh or so of its level.
+/// A list may occupy at most about a seventh of its level.
 fn list_seats(stored: u64, limit: u64, selects: bool, nominal: u32) -> u32 {
     let seen = if limit > 0 && !selects { limit.min(stored) } else { stored };
     let most = (f64::from(nominal) * 0.15).ceil().clamp(1.0, f64::from(MAX_SEATS)) as u32;

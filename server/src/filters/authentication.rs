@@ -10,11 +10,11 @@ use super::local;
 use crate::Server;
 use crate::authentication;
 use crate::authentication::legacy_token::LAST_USED;
-use crate::call::{Call, Step};
+use crate::call::{Call, StageResult};
 use crate::common::users::system_user;
 
 /// Puts the user of the credentials into the call.
-pub(super) fn authenticate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+pub(super) fn authenticate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> StageResult<'a> {
     let step = authentication::authenticate(&server.registry.authentication, call);
     label_used_secrets(server);
     step
@@ -34,8 +34,8 @@ async fn label_used_secret(server: Arc<Server>, secret: String, today: String) {
         .header(header::CONTENT_TYPE, "application/merge-patch+json")
         .body(Bytes::from(json::encode(&labels, None)));
     let Ok(request) = request else { return };
-    let answer = local::handle(&server, request, Arc::new(system_user())).await;
-    if !answer.status().is_success() {
-        tracing::debug!(secret, code = answer.status().as_u16(), "failed to label the secret of a used token");
+    let response = local::handle(&server, request, Arc::new(system_user())).await;
+    if !response.status().is_success() {
+        tracing::debug!(secret, code = response.status().as_u16(), "failed to label the secret of a used token");
     }
 }

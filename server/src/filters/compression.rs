@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, header};
 
 use crate::Server;
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::request::body::Body;
 use crate::request::compress::gzip;
 
@@ -12,28 +12,28 @@ use crate::request::compress::gzip;
 const MIN_BYTES: usize = 128 << 10;
 
 /// Compresses a complete response. The loopback is faster than any compressor.
-pub(super) fn compress(_: &Server, call: &mut Call, answer: &mut Answer) {
-    let asked = call.head.header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
-    if !asked
+pub(super) fn compress(_: &Server, call: &mut Call, response: &mut HttpResponse) {
+    let requested = call.head.header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
+    if !requested
         || call.peer.address.ip().to_canonical().is_loopback()
-        || answer.headers().contains_key(header::CONTENT_ENCODING)
+        || response.headers().contains_key(header::CONTENT_ENCODING)
     {
         return;
     }
-    let body = std::mem::replace(answer.body_mut(), Body::empty());
+    let body = std::mem::replace(response.body_mut(), Body::empty());
     let whole = match body {
         Body::Full(Some(bytes)) => bytes,
         Body::List(list) => Bytes::from(list.collect()),
         other => {
-            *answer.body_mut() = other;
+            *response.body_mut() = other;
             return;
         }
     };
     if whole.len() < MIN_BYTES {
-        *answer.body_mut() = Body::from(whole);
+        *response.body_mut() = Body::from(whole);
         return;
     }
-    *answer.body_mut() = Body::from(gzip(&whole));
-    answer.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    answer.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    *response.body_mut() = Body::from(gzip(&whole));
+    response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }

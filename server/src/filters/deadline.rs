@@ -9,7 +9,7 @@ use api::status::Status;
 use crate::request::head::RequestHead;
 use crate::request::limits::{Limits, is_long_running};
 
-/// How long this call may take; None for one that has no deadline.
+/// The timeout of this call; None if it has no deadline.
 pub(super) fn timeout(limits: &Limits, head: &RequestHead) -> Result<Option<Duration>, Status> {
     if is_long_running(&head.info) {
         return Ok(None);
@@ -17,15 +17,15 @@ pub(super) fn timeout(limits: &Limits, head: &RequestHead) -> Result<Option<Dura
     allotted(head.query.get("timeout"), limits.request_timeout).map(Some)
 }
 
-/// A client may request less time than the limit, not more; nothing and 0 request all of it.
-fn allotted(asked: &str, most: Duration) -> Result<Duration, Status> {
-    if asked.is_empty() {
+/// A client may request a shorter timeout than the limit, not a longer one; an empty value and 0 select the limit.
+fn allotted(requested: &str, most: Duration) -> Result<Duration, Status> {
+    if requested.is_empty() {
         return Ok(most);
     }
-    let nanos = api::time::parse_duration(asked)
+    let nanos = api::time::parse_duration(requested)
         .map_err(|why| Status::bad_request(format!("invalid timeout specified in the request URL - {why}")))?;
-    let asked = u64::try_from(nanos).unwrap_or(0);
-    if asked == 0 { Ok(most) } else { Ok(most.min(Duration::from_nanos(asked))) }
+    let requested = u64::try_from(nanos).unwrap_or(0);
+    if requested == 0 { Ok(most) } else { Ok(most.min(Duration::from_nanos(requested))) }
 }
 
 /// Gives the work up at its deadline. Most work is done at its first poll and needs no timer.
@@ -54,19 +54,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_may_ask_for_less_time() {
+    fn client_may_request_a_shorter_timeout() {
         let most = Duration::from_secs(60);
         let cases = [("", 60_000), ("0", 60_000), ("0s", 60_000), ("5s", 5_000), ("2m", 60_000), ("-1s", 60_000)];
-        for (asked, millis) in cases {
-            assert_eq!(allotted(asked, most).map(|got| got.as_millis()), Ok(millis), "{asked}");
+        for (requested, millis) in cases {
+            assert_eq!(allotted(requested, most).map(|got| got.as_millis()), Ok(millis), "{requested}");
         }
         let bad = [
             ("foo", "time: invalid duration \"foo\""),
             ("5", "time: missing unit in duration \"5\""),
             ("1x", "time: unknown unit \"x\" in duration \"1x\""),
         ];
-        for (asked, why) in bad {
-            let status = allotted(asked, most).expect_err("no duration");
+        for (requested, why) in bad {
+            let status = allotted(requested, most).expect_err("no duration");
             assert_eq!(status.message, format!("invalid timeout specified in the request URL - {why}"));
             assert_eq!(status.code, 400);
         }

@@ -1,4 +1,4 @@
-//! The stage of priority and fairness: a request gets a seat, waits in a queue, or is refused.
+//! The stage of priority and fairness: a request gets a seat, waits in a queue, or is rejected.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::Server;
-use crate::call::{Answer, Call, Caller, Seats, Step, text};
-use crate::fairness::level::Entry;
-use crate::fairness::matching::Digest;
+use crate::call::{Call, Caller, HttpResponse, Seats, StageResult, text};
+use crate::fairness::level::Dispatch;
+use crate::fairness::matching::RequestDigest;
 use crate::fairness::plan::{Distinguisher, Plan, Priority, Schema};
-use crate::fairness::{Fairness, Flow, Held, Seat, dump, width};
+use crate::fairness::{ConcurrencyGuard, Fairness, Flow, Seat, dump, width};
 use crate::request::body::Body;
 use crate::request::head::RequestHead;
 use crate::request::limits::is_long_running;
@@ -21,28 +21,28 @@ use crate::request::limits::is_long_running;
 const PATIENCE: u32 = 4;
 
 /// The stage: a seat now, a seat later, or 429.
-pub(super) fn admit<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+pub(super) fn admit<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> StageResult<'a> {
     if !server.config.limits.fairness {
-        return Step::Done(count(server, call));
+        return StageResult::Done(count(server, call));
     }
     if is_long_running(&call.head.info) && call.head.info.verb != "watch" {
-        return Step::Done(Ok(()));
+        return StageResult::Done(Ok(()));
     }
     let plan = server.fairness.plan.load();
-    let Some(at) = plan.find(&Digest::new(&call.head.info, call.caller.user.as_deref())) else {
-        return Step::Done(Ok(()));
+    let Some(at) = plan.find(&RequestDigest::new(&call.head.info, call.caller.user.as_deref())) else {
+        return StageResult::Done(Ok(()));
     };
     let (schema, priority) = plan.at(at);
     call.seats.flow = Some(Flow { schema: schema.uid.clone(), level: priority.uid.clone() });
     let Some(level) = &priority.level else {
         schema.metrics.dispatched.inc();
-        return Step::Done(Ok(()));
+        return StageResult::Done(Ok(()));
     };
     let flow = server.fairness.flow_hash(schema, distinguisher(schema, &call.head, &call.caller));
-    if level.steps_aside(flow) {
+    if level.should_yield(flow) {
         call.seats.turns = Some(level.turns().clone());
         let plan = arc_swap::Guard::into_inner(plan);
-        return Step::Later(Box::pin(async move {
+        return StageResult::Later(Box::pin(async move {
             if let Some(turns) = &call.seats.turns {
                 turns.next().await;
             }
@@ -53,10 +53,10 @@ pub(super) fn admit<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a>
         }));
     }
     match take(server, call, &plan, at, flow) {
-        Admission::Done(result) => Step::Done(result),
+        Admission::Done(result) => StageResult::Done(result),
         Admission::Later(seat, told) => {
             let plan = arc_swap::Guard::into_inner(plan);
-            Step::Later(Box::pin(wait(server, call, seat, told, (plan, at))))
+            StageResult::Later(Box::pin(wait(server, call, seat, told, (plan, at))))
         }
     }
 }
@@ -66,7 +66,7 @@ enum Admission {
     Later(Seat, oneshot::Receiver<()>),
 }
 
-/// A seat, a place in the queue of a flow, or a refusal.
+/// A seat, a slot in the queue of a flow, or a rejection.
 fn take(server: &Server, call: &mut Call, plan: &Plan, at: usize, flow: u64) -> Admission {
     let (schema, priority) = plan.at(at);
     let Some(level) = &priority.level else { return Admission::Done(Ok(())) };
@@ -74,17 +74,17 @@ fn take(server: &Server, call: &mut Call, plan: &Plan, at: usize, flow: u64) -> 
     server.fairness.adjust(plan, now);
     let seats =
         width::seats(&server.registry.storage.resources, (&call.head.info, &call.head.query), level.bounds().nominal);
-    match level.enter(now, flow, seats, || about(server, schema, &call.head, &call.caller)) {
-        Entry::Run(seat) => {
+    match level.enter(now, flow, seats, || describe_request(server, schema, &call.head, &call.caller)) {
+        Dispatch::Run(seat) => {
             schema.metrics.dispatched.inc();
-            call.seats.held = Some(Held::Seat(seat));
+            call.seats.held = Some(ConcurrencyGuard::Seat(seat));
             Admission::Done(Ok(()))
         }
-        Entry::Reject(reason) => {
+        Dispatch::Reject(reason) => {
             let seconds = level.refuse(server.now(), true);
             Admission::Done(Err(reject(server, &mut call.seats, (schema, priority), reason.text(), seconds)))
         }
-        Entry::Wait(seat, told) => Admission::Later(seat, told),
+        Dispatch::Wait(seat, told) => Admission::Later(seat, told),
     }
 }
 
@@ -101,13 +101,13 @@ async fn wait(
     let got = tokio::time::timeout(time, wait_for_seat(&server.fairness, &plan, &mut told)).await;
     schema.metrics.waited.observe(began.elapsed().as_secs_f64());
     if !matches!(got, Ok(Ok(()))) {
-        seat.give_up();
+        seat.time_out();
         let seconds = priority.level.as_ref().map_or(1, |level| level.refuse(server.now(), false));
         return Err(reject(server, &mut call.seats, (schema, priority), "time-out", seconds));
     }
     seat.begin();
     schema.metrics.dispatched.inc();
-    call.seats.held = Some(Held::Seat(seat));
+    call.seats.held = Some(ConcurrencyGuard::Seat(seat));
     Ok(())
 }
 
@@ -126,12 +126,12 @@ async fn wait_for_seat(
     }
 }
 
-/// Without fairness: a place among the requests under way, or 429.
+/// Without fairness: counts a request in flight, or rejects it with 429.
 fn count(server: &Server, call: &mut Call) -> Result<(), Status> {
     let entered = server.fairness.inflight.enter(&server.config.limits, &call.head.info, call.caller.user.as_deref());
     match entered {
         Ok(counted) => {
-            call.seats.held = counted.map(Held::Counted);
+            call.seats.held = counted.map(ConcurrencyGuard::Inflight);
             Ok(())
         }
         Err(_) => Err(too_many(&mut call.seats, 1)),
@@ -156,12 +156,12 @@ fn too_many(seats: &mut Seats, seconds: u32) -> Status {
     Status::too_many_requests(TOO_MANY, seconds)
 }
 
-/// Upstream refuses with plain text here, and clients know it by its header.
-pub(crate) fn too_many_answer(seconds: u32) -> Answer {
-    let mut answer = text(429, &format!("{TOO_MANY}\n"));
-    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
+/// Upstream rejects with plain text here; clients detect the rejection by its header.
+pub(crate) fn too_many_requests(seconds: u32) -> HttpResponse {
+    let mut response = text(429, &format!("{TOO_MANY}\n"));
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 static SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -178,17 +178,17 @@ pub(super) fn sign(headers: &mut HeaderMap, seats: &Seats) {
     }
 }
 
-/// A list is made while it is sent: its seats are held until then. Everything else is made by now. What a crowd
-/// gets is sent in turns too.
-pub(crate) fn hold_seats(_: &Server, call: &mut Call, answer: &mut Answer) {
+/// A list is produced while it is sent, so its seats are held until the end. All other responses are complete by now.
+/// Responses to a flow that crowds its level are also sent in turns.
+pub(crate) fn hold_seats(_: &Server, call: &mut Call, response: &mut HttpResponse) {
     if let Some(turns) = call.seats.turns.take() {
-        let body = std::mem::replace(answer.body_mut(), Body::empty());
-        *answer.body_mut() = body.paced(turns);
+        let body = std::mem::replace(response.body_mut(), Body::empty());
+        *response.body_mut() = body.paced(turns);
     }
     let Some(held) = call.seats.held.take() else { return };
-    if answer.body().is_list() {
-        let body = std::mem::replace(answer.body_mut(), Body::empty());
-        *answer.body_mut() = Body::held(body, Box::new(held));
+    if response.body().is_list() {
+        let body = std::mem::replace(response.body_mut(), Body::empty());
+        *response.body_mut() = Body::held(body, Box::new(held));
     }
 }
 
@@ -202,7 +202,7 @@ fn distinguisher<'a>(schema: &Schema, head: &'a RequestHead, caller: &'a Caller)
 }
 
 /// The description of a waiting call, for dumps of the queues.
-fn about(server: &Server, schema: &Schema, head: &RequestHead, caller: &Caller) -> dump::About {
+fn describe_request(server: &Server, schema: &Schema, head: &RequestHead, caller: &Caller) -> dump::WaitingRequest {
     let info = &head.info;
     let api_version =
         if info.group.is_empty() { info.version.clone() } else { format!("{}/{}", info.group, info.version) };
@@ -216,7 +216,7 @@ fn about(server: &Server, schema: &Schema, head: &RequestHead, caller: &Caller) 
         &info.resource,
         &info.subresource,
     ];
-    dump::About {
+    dump::WaitingRequest {
         schema: schema.name.clone(),
         flow: distinguisher(schema, head, caller).to_string(),
         arrived: api::time::format_micros(server.config.clock.now()).to_string(),

@@ -1,4 +1,4 @@
-//! What happens to every request before and after its handler, in the order of one list.
+//! The filters before and after the handler of every request, in the order of one list.
 
 mod authentication;
 mod authorization;

@@ -24,13 +24,13 @@ use super::silence::until_silent;
 use crate::authentication::ClientChain;
 use crate::request::limits::PATIENCE;
 
-/// A question.
-pub struct Question {
+/// A request to a component's port.
+pub struct ComponentRequest {
     pub method: Method,
     pub path: String,
     pub query: String,
     pub headers: HeaderMap,
-    /// Empty until [`Question::read`].
+    /// Empty until [`ComponentRequest::read`].
     pub body: Bytes,
     incoming: Option<Incoming>,
     /// For an upgrade of the connection to another protocol.
@@ -38,7 +38,7 @@ pub struct Question {
     pub chain: Arc<ClientChain>,
 }
 
-impl Question {
+impl ComponentRequest {
     /// Reads the body, after the client was authorized. False if it is too large or does not arrive.
     pub async fn read(&mut self) -> bool {
         let Some(incoming) = self.incoming.take() else { return true };
@@ -69,35 +69,35 @@ impl Reply {
 }
 
 /// A response: complete, or streamed.
-pub type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+pub type ComponentResponse = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
-impl From<Reply> for Answer {
-    fn from(reply: Reply) -> Answer {
-        let mut answer = Response::new(Full::new(reply.body).map_err(|never| match never {}).boxed_unsync());
-        *answer.status_mut() = http::StatusCode::from_u16(reply.code).unwrap_or_default();
-        let headers = answer.headers_mut();
+impl From<Reply> for ComponentResponse {
+    fn from(reply: Reply) -> ComponentResponse {
+        let mut response = Response::new(Full::new(reply.body).map_err(|never| match never {}).boxed_unsync());
+        *response.status_mut() = http::StatusCode::from_u16(reply.code).unwrap_or_default();
+        let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(reply.content_type));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, http::HeaderValue::from_static("nosniff"));
-        answer
+        response
     }
 }
 
 /// The future of a handler's response.
-pub type Replying<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
+pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = ComponentResponse> + Send + 'a>>;
 
 /// Answers the requests of a component's port.
 pub trait Handler: Send + Sync + 'static {
-    fn answer(&self, question: Question) -> Replying<'_>;
+    fn respond(&self, question: ComponentRequest) -> ResponseFuture<'_>;
 }
 
 /// The most streams of a connection; clients are few.
 const STREAMS: u32 = 100;
 /// The maximum size of a request body.
 const MAX_BODY_BYTES: usize = 3 << 20;
-/// As many connections are served at once; one that was upgraded does not count any more. No source takes them all.
+/// The limits of concurrent connections, in total and per source. An upgraded connection no longer counts.
 const CONNECTIONS: SourceLimits = SourceLimits { total: 1000, per_source: 400 };
 
-/// Serves until `closing` turns true; without TLS for those of this machine.
+/// Serves until `closing` becomes true; `tls` is None for clients of this machine.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
@@ -154,7 +154,7 @@ where
     let first = arrived.clone();
     let service = service_fn(move |request| {
         first.notify_one();
-        answer(handler.clone(), chain.clone(), request)
+        respond(handler.clone(), chain.clone(), request)
     });
     let builder = builder(STREAMS);
     let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
@@ -167,14 +167,14 @@ where
     }
 }
 
-async fn answer(
+async fn respond(
     handler: Arc<dyn Handler>,
     chain: Arc<ClientChain>,
     mut request: Request<Incoming>,
-) -> Result<Answer, Infallible> {
+) -> Result<ComponentResponse, Infallible> {
     let upgrade = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let (parts, incoming) = request.into_parts();
-    let question = Question {
+    let question = ComponentRequest {
         method: parts.method,
         path: parts.uri.path().to_string(),
         query: parts.uri.query().unwrap_or_default().to_string(),
@@ -184,7 +184,7 @@ async fn answer(
         upgrade,
         chain,
     };
-    Ok(handler.answer(question).await)
+    Ok(handler.respond(question).await)
 }
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ mod tests {
     struct Hello;
 
     impl Handler for Hello {
-        fn answer(&self, _: Question) -> Replying<'_> {
+        fn respond(&self, _: ComponentRequest) -> ResponseFuture<'_> {
             Box::pin(std::future::ready(Reply::text(200, "hello").into()))
         }
     }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_client_is_closed() {
+    async fn closes_silent_connections() {
         let (address, _stop) = start(100).await;
         let mut silent = TcpStream::connect(address).await.expect("a connection");
         assert!(is_closed(&mut silent, PATIENCE * 2).await);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_source_cannot_take_all_connections() {
+    async fn limits_connections_per_source() {
         let (address, _stop) = start(3).await;
         let mut held = Vec::new();
         for _ in 0..3 {

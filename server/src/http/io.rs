@@ -1,5 +1,5 @@
-//! The socket under TLS: it closes a connection whose client takes nothing any more, and it keeps the
-//! kernel from holding much for a watch.
+//! The socket under TLS: it closes a connection whose client no longer reads, and it limits the kernel's buffer for a
+//! watch.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,52 +12,52 @@ use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
 use super::request_line::{RequestPosition, RequestReader};
-use crate::request::watched::Watched;
+use crate::request::watch_flag::WatchFlag;
 
 /// A client that reads no byte for this long is disconnected.
 const STALL: Duration = Duration::from_secs(30);
 
-/// The send buffer of a connection with a watch; the kernel takes twice the requested size. A response of one piece may
-/// use far more, since it ends.
+/// The send buffer of a connection with a watch; the kernel doubles the requested size. A response of one piece may use
+/// far more, since it ends.
 const WATCH_SEND_BYTES: usize = 32 << 10;
 
-/// What waits, encrypted, until the socket of a watch takes it.
+/// The limit of encrypted bytes that wait for the socket of a watch.
 const WATCH_TLS_BYTES: usize = 8 << 10;
 
 /// TLS over a socket; a watch narrows both.
-pub(crate) struct Secured {
+pub(crate) struct TlsConnection {
     tls: TlsStream<Socket>,
-    watched: Watched,
+    watched: WatchFlag,
     narrowed: bool,
     reader: RequestReader,
 }
 
-impl Secured {
-    pub(crate) fn new(tls: TlsStream<Socket>, watched: Watched, position: RequestPosition) -> Secured {
-        Secured { tls, watched, narrowed: false, reader: RequestReader::new(position) }
+impl TlsConnection {
+    pub(crate) fn new(tls: TlsStream<Socket>, watched: WatchFlag, position: RequestPosition) -> TlsConnection {
+        TlsConnection { tls, watched, narrowed: false, reader: RequestReader::new(position) }
     }
 
-    fn narrow(&mut self) {
+    fn shrink_buffers(&mut self) {
         if !self.narrowed && self.watched.is_set() {
             self.narrowed = true;
             let (socket, session) = self.tls.get_mut();
             session.set_buffer_limit(Some(WATCH_TLS_BYTES));
-            // A kernel that refuses keeps its own size.
+            // If the kernel rejects the size, it keeps its default.
             let _ = socket2::SockRef::from(&socket.stream).set_send_buffer_size(WATCH_SEND_BYTES);
         }
     }
 }
 
-impl AsyncRead for Secured {
+impl AsyncRead for TlsConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Secured { tls, reader, .. } = &mut *self;
+        let TlsConnection { tls, reader, .. } = &mut *self;
         reader.poll_read(Pin::new(tls), cx, buffer)
     }
 }
 
-impl AsyncWrite for Secured {
+impl AsyncWrite for TlsConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.narrow();
+        self.shrink_buffers();
         Pin::new(&mut self.tls).poll_write(cx, bytes)
     }
 
@@ -66,7 +66,7 @@ impl AsyncWrite for Secured {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.narrow();
+        self.shrink_buffers();
         Pin::new(&mut self.tls).poll_write_vectored(cx, slices)
     }
 
@@ -83,7 +83,7 @@ impl AsyncWrite for Secured {
     }
 }
 
-/// A socket that gives up on a client which takes nothing.
+/// A socket that closes the connection if the client reads nothing.
 pub struct Socket {
     stream: TcpStream,
     /// Runs while a write waits.
@@ -96,7 +96,7 @@ impl Socket {
         Socket { stream, stalled: None }
     }
 
-    /// Passes a write's result on; one that waits for too long is an error.
+    /// Returns the result of a write; a write that waits for too long becomes an error.
     fn guard<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.stalled = None;
@@ -152,13 +152,13 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_let_go() {
+    async fn closes_connections_of_clients_that_do_not_read() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let client = TcpStream::connect(listener.local_addr().expect("its address")).await.expect("a connection");
         let (stream, _) = listener.accept().await.expect("the other end");
         let mut socket = Socket::new(stream);
         let all = vec![0; 16 << 20];
-        let error = socket.write_all(&all).await.expect_err("nobody reads");
+        let error = socket.write_all(&all).await.expect_err("the client does not read");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(client);
     }

@@ -1,9 +1,9 @@
-//! The request lines of an HTTP/1.1 connection. Go's servers accept any character in a URL; hyper refuses a raw `<`, `>`
-//! or backtick with an empty response. They are percent-encoded before hyper sees them.
+//! The request lines of an HTTP/1.1 connection. Go's servers accept any character in a URL; hyper rejects a raw `<`,
+//! `>` or backtick with an empty response. They are percent-encoded before hyper reads them.
 //!
-//! Where a request begins is known from the lines of the head before it, and from the length of its body, which hyper
-//! reports with the request. If a length is not known (chunked bodies, upgrades), or a client sends a request before it has
-//! the response to one without a body, later requests are passed as they are.
+//! The start of a request follows from the lines of the previous head, and from the length of its body, which hyper
+//! reports with the request. If a length is not known (chunked bodies, upgrades), or a client sends a request before
+//! the response to one without a body, later requests are passed unchanged.
 
 use std::io;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ enum Position {
     Head { is_first_line: bool, is_line_empty: bool },
     /// The head was read, and this many bytes after it.
     HeadRead { more: u64 },
-    /// In a body of which this much is left.
+    /// In a body with `left` remaining bytes.
     Body { left: u64 },
     /// Everything is passed as it is.
     Unknown,
@@ -40,7 +40,7 @@ impl Default for Position {
 }
 
 impl RequestPosition {
-    /// The head of a request was parsed; nothing was read since it was whole.
+    /// Reports that the head of a request was parsed; no byte was read after it.
     pub(crate) fn set_request<B: Body>(&self, request: &Request<B>) {
         let is_plain = request.version() < Version::HTTP_2 && !request.headers().contains_key(header::UPGRADE);
         let length = request.body().size_hint().exact().filter(|_| is_plain);
@@ -61,7 +61,7 @@ impl Position {
         };
     }
 
-    /// Moves on by what was read; returns what replaces it, if it has to be changed.
+    /// Advances by the bytes that were read; returns their replacement if they must be changed.
     fn filter(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let (mut at, mut changed) = (0, None);
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
@@ -77,7 +77,7 @@ impl Position {
         changed
     }
 
-    /// Moves to the end of the line, of the body, or of the bytes; returns how many bytes that are.
+    /// Moves to the end of the line, of the body, or of the bytes; returns the number of bytes.
     fn advance(&mut self, bytes: &[u8]) -> usize {
         let length = bytes.len() as u64;
         match *self {
@@ -106,7 +106,7 @@ impl Position {
     }
 }
 
-/// Neither the method nor the version has such a character: it is the target's.
+/// Neither the method nor the version contains such a character, only the target.
 fn encode(line: &[u8], out: &mut Vec<u8>) {
     for byte in line {
         match byte {
@@ -116,11 +116,11 @@ fn encode(line: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a connection, with request lines that hyper takes.
+/// Reads a connection and rewrites its request lines for hyper.
 #[derive(Default)]
 pub(super) struct RequestReader {
     position: RequestPosition,
-    /// What was encoded and did not fit.
+    /// Encoded bytes that did not fit into the buffer.
     rest: Vec<u8>,
 }
 
@@ -155,7 +155,8 @@ impl RequestReader {
 mod tests {
     use super::*;
 
-    /// What hyper gets of what a client sends, in pieces of a size. A request comes with the length of its body.
+    /// The bytes that hyper reads if a client sends requests in pieces of `size` bytes. Each request has the length of
+    /// its body.
     fn filtered(sent: &[(&str, Option<u64>)], size: usize) -> String {
         let (mut position, mut got) = (START, Vec::new());
         for (request, length) in sent {
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_request_after_an_unknown_position_is_not_changed() {
-        // The second request came with the first one, so that hyper has it already.
+        // The second request arrived with the first one: hyper has already read it.
         let two = GET.repeat(2);
         assert_eq!(filtered(&[(&two, Some(0)), (GET, Some(0))], 1000), format!("{ENCODED}{GET}{GET}"));
         let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n< < <";

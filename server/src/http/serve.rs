@@ -1,4 +1,4 @@
-//! Accepts connections, speaks TLS and HTTP/1.1 or HTTP/2 on them, and hands each request to the chain.
+//! Accepts connections, serves TLS with HTTP/1.1 or HTTP/2 on them, and passes each request to the chain.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -9,35 +9,35 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use stdx::sources::{Seat, Sources};
+use stdx::sources::{ConnectionPermit, Sources};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
-use super::io::{Secured, Socket};
+use super::io::{Socket, TlsConnection};
 use super::request_line::RequestPosition;
 use super::silence::until_silent;
 use crate::Server;
 use crate::authentication::{CaBundle, ClientChain};
-use crate::call::{Answer, Call, Peer};
+use crate::call::{Call, HttpResponse, Peer};
 use crate::filters::chain;
 use crate::request::limits::PATIENCE;
-use crate::request::watched::Watched;
+use crate::request::watch_flag::WatchFlag;
 use crate::tls::{self, Serving};
 
 /// Open watches and long responses get this long when the server drains.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// What the kernel may hold for a client that does not read, half of it; it would take megabytes.
+/// The send buffer for a client that does not read; the kernel doubles it. The default would be megabytes.
 const SEND_BYTES: usize = 256 << 10;
-/// What waits for TLS to take it, and the most that a request's head may have.
+/// The limit of bytes that wait for TLS, and of the head of a request.
 const HTTP1_BYTES: usize = 128 << 10;
 
-/// Serves until `server.closing` turns true, then drains.
+/// Serves until `server.closing` becomes true, then drains.
 pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Handshake) {
     let mut acceptor = Acceptor::new(tls);
     let sources = Sources::new(server.config.limits.unknown_connections);
-    // Connections inherit it. A kernel that refuses keeps its own size.
+    // Connections inherit the size. If the kernel rejects it, it keeps its default.
     let _ = socket2::SockRef::from(&listener).set_send_buffer_size(SEND_BYTES);
     let mut closing = server.closing.subscribe();
     // Each connection holds a receiver; when all are dropped the server is drained.
@@ -56,7 +56,8 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Handshake) {
                 tokio::spawn(connection(server.clone(), acceptor, stream, seat, guard));
             }
             Err(error) => {
-                // Out of file descriptors, most likely: open connections go on, and this one is retried.
+                // Most likely the process has no free file descriptors: open connections continue, and accepting is
+                // retried.
                 tracing::warn!(%error, "failed to accept connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -66,7 +67,7 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Handshake) {
     let _ = tokio::time::timeout(DRAIN, connections.closed()).await;
 }
 
-/// What a handshake shows to clients.
+/// The certificate and the TLS settings of the server.
 #[derive(Clone)]
 pub struct Handshake {
     pub serving: Arc<Serving>,
@@ -109,7 +110,7 @@ async fn connection(
     server: Arc<Server>,
     acceptor: TlsAcceptor,
     stream: TcpStream,
-    seat: Seat,
+    seat: ConnectionPermit,
     guard: watch::Receiver<()>,
 ) {
     let _guard = guard;
@@ -118,7 +119,7 @@ async fn connection(
         return;
     }
     let _ = stream.set_nodelay(true);
-    let watched = Watched::default();
+    let watched = WatchFlag::default();
     let patience = server.config.limits.first_request_timeout;
     let Ok(Ok(tls)) = tokio::time::timeout(patience, acceptor.accept(Socket::new(stream))).await else { return };
     let chain = tls.get_ref().1.peer_certificates().unwrap_or(&[]);
@@ -136,11 +137,11 @@ async fn connection(
     let leave = peer.leave.clone();
     let first = arrived.clone();
     let position = RequestPosition::default();
-    let secured = Secured::new(tls, watched, position.clone());
+    let secured = TlsConnection::new(tls, watched, position.clone());
     let service = service_fn(move |request| {
         first.notify_one();
         position.set_request(&request);
-        answer(server.clone(), peer.clone(), request)
+        respond(server.clone(), peer.clone(), request)
     });
     let builder = builder(streams);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(secured), service);
@@ -178,15 +179,15 @@ pub(super) fn builder(streams: u32) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn answer(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Result<Answer, Infallible> {
-    if request.version() == Version::HTTP_2 && says_goaway(server.config.limits.goaway_chance) {
+async fn respond(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Result<HttpResponse, Infallible> {
+    if request.version() == Version::HTTP_2 && should_send_goaway(server.config.limits.goaway_chance) {
         peer.leave.notify_one();
     }
     let call = Call::from_request(request, peer, server.now());
     Ok(chain::handle(server, call).await)
 }
 
-/// Whether this request is the one that ends its connection.
-fn says_goaway(chance: f64) -> bool {
+/// Whether this request ends its connection.
+fn should_send_goaway(chance: f64) -> bool {
     chance > 0.0 && (crate::common::ids::below(1 << 32) as f64) < chance * (1u64 << 32) as f64
 }

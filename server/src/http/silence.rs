@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// Ends when no first request has arrived in time: until then HTTP has no timeout of its own.
+/// Ends if no first request has arrived in time: until then HTTP has no timeout.
 pub(super) async fn until_silent(arrived: &Notify, patience: Duration) {
     if tokio::time::timeout(patience, arrived.notified()).await.is_ok() {
         std::future::pending::<()>().await;

@@ -1,10 +1,11 @@
-//! Where a service is: its ready endpoints, from the EndpointSlices of the cache.
+//! The ready endpoints of a service, from the EndpointSlices of the cache.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::Tree;
 
+use super::addresses::is_proxyable;
 use crate::storage::Storage;
 
 /// An endpoint of a service.
@@ -27,7 +28,8 @@ pub(crate) fn slices(storage: &Storage, namespace: &str, service: &str) -> Vec<T
 /// The ready endpoints of a port, by its name, in a random order: any of them will do.
 pub(crate) fn ready<'a>(slices: &'a [Tree], port: &str) -> Vec<Endpoint<'a>> {
     let mut found = Vec::new();
-    for slice in slices {
+    // Host names are not resolved, and a name of digits would be parsed as an address.
+    for slice in slices.iter().filter(|slice| ["IPv4", "IPv6"].contains(&slice.str("addressType"))) {
         let number = slice.list("ports").iter().find(|own| own.str("name") == port).and_then(|own| own.int("port"));
         let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else { continue };
         for endpoint in slice.list("endpoints") {
@@ -55,6 +57,8 @@ pub(crate) enum ServiceError {
     NoServicePort { port: i64, name: String },
     #[error("no endpoints available for service {0:?}")]
     NoEndpoints(String),
+    #[error("address {0:?} not allowed")]
+    Address(String),
 }
 
 /// Host and port at which the server itself calls a port of a service.
@@ -73,7 +77,7 @@ pub(crate) fn for_service(
     let own = service.list("spec.ports").iter().find(|own| own.int("port") == Some(port));
     let own = own.ok_or_else(|| ServiceError::NoServicePort { port, name: name.to_string() })?;
     let slices = slices(storage, namespace, name);
-    let found = ready(&slices, own.str("name")).into_iter().next();
+    let found = ready(&slices, own.str("name")).into_iter().find(|endpoint| is_proxyable(&endpoint.address.ip()));
     let found = found.ok_or_else(|| ServiceError::NoEndpoints(name.to_string()))?;
     Ok((found.address.ip().to_string(), found.address.port()))
 }
@@ -89,7 +93,8 @@ mod tests {
         let endpoint = |ip: &str, ready: Tree| {
             tree! { "addresses" => list![ip], "conditions" => tree! { "ready" => ready } }
         };
-        let slices = [tree! {
+        let mut slices = [tree! {
+            "addressType" => "IPv4",
             "ports" => list![tree! { "name" => "web", "port" => 8080 }],
             "endpoints" => list![
                 endpoint("10.0.0.1", Tree::Bool(true)),
@@ -97,12 +102,14 @@ mod tests {
                 endpoint("10.0.0.3", Tree::Null),
             ],
         }];
-        let found = |port: &str| {
-            let mut found: Vec<String> = ready(&slices, port).iter().map(|found| found.address.to_string()).collect();
+        let found = |slices: &[Tree], port: &str| {
+            let mut found: Vec<String> = ready(slices, port).iter().map(|found| found.address.to_string()).collect();
             found.sort();
             found
         };
-        assert_eq!(found("web"), ["10.0.0.1:8080", "10.0.0.3:8080"]);
-        assert!(found("other").is_empty());
+        assert_eq!(found(&slices, "web"), ["10.0.0.1:8080", "10.0.0.3:8080"]);
+        assert!(found(&slices, "other").is_empty());
+        slices[0].set("addressType", "FQDN");
+        assert!(ready(&slices, "web").is_empty(), "names are not addresses");
     }
 }

@@ -18,11 +18,12 @@ const PORT: u16 = 10250;
 /// A kubelet with this feature accepts every protocol directly.
 pub const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 
+/// The connections to kubelets: which address of a node is used, and how its certificate is verified.
 pub struct Kubelets {
     tls: ArcSwap<ClientConfig>,
     /// For clients that skip the verification of the kubelet's certificate.
     unverified: ArcSwap<ClientConfig>,
-    /// Types of addresses, those to try first in front.
+    /// Address types in the order of preference.
     preferred: Vec<String>,
     resolver: Resolver,
     pub timeout: Duration,
@@ -48,17 +49,17 @@ impl Kubelets {
     ) -> Result<Kubelets, rustls::Error> {
         Ok(Kubelets {
             tls: ArcSwap::from_pointee(tls::config(trust, identity, &[tls::HTTP1])?),
-            unverified: ArcSwap::from_pointee(tls::config(&Trust::Anybody, identity, &[tls::HTTP1])?),
+            unverified: ArcSwap::from_pointee(tls::config(&Trust::InsecureSkipVerify, identity, &[tls::HTTP1])?),
             preferred,
             resolver: Resolver::default(),
             timeout,
         })
     }
 
-    /// Connections from here on show another certificate.
+    /// New connections present another certificate.
     pub fn exchange(&self, trust: &Trust, identity: Option<&Identity>) -> Result<(), rustls::Error> {
         let verified = tls::config(trust, identity, &[tls::HTTP1])?;
-        let unverified = tls::config(&Trust::Anybody, identity, &[tls::HTTP1])?;
+        let unverified = tls::config(&Trust::InsecureSkipVerify, identity, &[tls::HTTP1])?;
         self.tls.store(Arc::new(verified));
         self.unverified.store(Arc::new(unverified));
         Ok(())
@@ -78,7 +79,8 @@ impl Kubelets {
         let all = node.list("status.addresses");
         let of = |kind: &String| all.iter().find(|address| address.str("type") == kind.as_str());
         let candidates: Vec<&str> = self.preferred.iter().filter_map(of).map(|one| one.str("address")).collect();
-        // A node's name need not be known anywhere else. The last is taken as it is: nothing comes after it.
+        // The name of a node may not resolve anywhere else. The last address is used without a check, as no alternative
+        // is left.
         let mut found = None;
         for (at, address) in candidates.iter().enumerate() {
             if at + 1 == candidates.len() || self.resolver.resolves(address).await {
@@ -95,9 +97,9 @@ impl Kubelets {
     }
 }
 
-/// For so long it is known whether a name resolves.
+/// How long the result of a name lookup is cached.
 const RESOLVED_FOR: Duration = Duration::from_secs(60);
-/// A name that takes longer does not resolve.
+/// The timeout of a name lookup.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of cached names; then the cache is emptied.
 const MOST_NAMES: usize = 10_000;
@@ -116,7 +118,7 @@ impl Resolver {
         }
         let found = tokio::time::timeout(RESOLVE_TIMEOUT, tokio::net::lookup_host((host, PORT))).await;
         let resolves = found.is_ok_and(|found| found.is_ok_and(|mut addresses| addresses.next().is_some()));
-        self.remember(host, resolves);
+        self.record(host, resolves);
         resolves
     }
 
@@ -125,7 +127,7 @@ impl Resolver {
         known.get(host).filter(|(_, at)| at.elapsed() < RESOLVED_FOR).map(|(resolves, _)| *resolves)
     }
 
-    fn remember(&self, host: &str, resolves: bool) {
+    fn record(&self, host: &str, resolves: bool) {
         let mut known = self.0.lock();
         if known.len() >= MOST_NAMES {
             known.clear();
@@ -148,12 +150,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_name_that_does_not_resolve_is_not_preferred() {
+    async fn skips_names_that_do_not_resolve() {
         let preferred = PREFERRED.map(str::to_string).to_vec();
-        let kubelets = Kubelets::new(&Trust::Anybody, None, preferred, TIMEOUT).expect("TLS");
-        // The result of a resolver: no test calls one.
-        kubelets.resolver.remember("known", true);
-        kubelets.resolver.remember("unknown", false);
+        let kubelets = Kubelets::new(&Trust::InsecureSkipVerify, None, preferred, TIMEOUT).expect("TLS");
+        // Stands in for a lookup: no test calls a resolver.
+        kubelets.resolver.record("known", true);
+        kubelets.resolver.record("unknown", false);
         let cases: [(&[(&str, &str)], &str); 3] = [
             (&[("InternalIP", "10.0.0.1"), ("Hostname", "known")], "known"),
             (&[("InternalIP", "10.0.0.1"), ("Hostname", "unknown")], "10.0.0.1"),
@@ -168,9 +170,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_agent_is_at_the_preferred_address_of_its_node() {
+    async fn kubelet_has_the_preferred_address_of_its_node() {
         let preferred = vec!["InternalIP".to_string(), "Hostname".to_string()];
-        let kubelets = Kubelets::new(&Trust::Anybody, None, preferred, TIMEOUT).expect("TLS");
+        let kubelets = Kubelets::new(&Trust::InsecureSkipVerify, None, preferred, TIMEOUT).expect("TLS");
         let found = async |node: &str| {
             let node = api::json::decode(node.as_bytes()).expect("JSON");
             let kubelet = kubelets.kubelet(&node).await.map_err(|status| status.message)?;

@@ -8,14 +8,14 @@ use http::{HeaderValue, Response, header};
 
 use crate::request::body::Body;
 
-/// Why there is no log of a container.
+/// Why a container has no log.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct LogError(pub String);
 
 /// Nodes that this process simulates and that no kubelet serves.
 pub trait LocalNodes: Send + Sync {
-    /// The log of a pod's container, or why there is none; None where the pod's node is not one of these.
+    /// The log of a pod's container, or the error; None if the pod's node does not run in this process.
     fn log(&self, pod: &Tree, container: &str, query: &Query) -> Option<Result<String, LogError>>;
 }
 
@@ -31,7 +31,7 @@ pub fn log(
 }
 
 fn plain_text(text: String) -> Response<Body> {
-    let mut answer = Response::new(Body::from(text.into_bytes()));
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-    answer
+    let mut response = Response::new(Body::from(text.into_bytes()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response
 }

@@ -1,5 +1,5 @@
-//! A scheduler of another process announces in annotations of its lease where it is reached. The API server dials that
-//! address with its own certificate, so only a client that may bind pods can write them: it schedules already.
+//! A scheduler in another process announces its address in annotations of its lease. The API server dials that address
+//! with its own certificate, so only a client that may bind pods can write them: it already schedules.
 
 use api::Tree;
 use api::status::Status;
@@ -14,10 +14,10 @@ pub const CERTIFICATE: &str = "tiphys.io/certificate";
 /// The annotation of a lease with the scheduler names that its holder serves.
 pub const SCHEDULERS: &str = "tiphys.io/schedulers";
 
-/// Judges a write to a lease; every other one passes.
+/// Checks a write to a lease; all other writes pass.
 pub(crate) async fn check(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -> Result<(), Status> {
-    let kind = scope.resource.kind;
-    if (kind.group, kind.plural) != ("coordination.k8s.io", "leases") || !changes(object, old) {
+    let kind = &scope.resource.kind;
+    if (kind.group(), kind.plural()) != ("coordination.k8s.io", "leases") || !changes(object, old) {
         return Ok(());
     }
     let bind = authorization::Attributes {
@@ -29,7 +29,7 @@ pub(crate) async fn check(scope: &Scope<'_>, name: &str, object: &Tree, old: Opt
         return Ok(());
     }
     let why = format!("only a client that may create pods/binding in all namespaces can set the annotation {ADDRESS}");
-    Err(Status::forbidden(kind.group, kind.plural, name, &why))
+    Err(Status::forbidden(kind.group(), kind.plural(), name, &why))
 }
 
 /// An annotation that is removed leads nowhere.
@@ -47,7 +47,7 @@ mod tests {
     use crate::registry::admission::tests::json;
 
     #[test]
-    fn what_is_kept_or_removed_is_no_change() {
+    fn unchanged_or_removed_annotations_need_no_permission() {
         let lease = |annotations: &str| json(&format!(r#"{{"metadata":{{"annotations":{annotations}}}}}"#));
         let check = |new: &str, old: Option<&str>, want: bool| {
             assert_eq!(changes(&lease(new), old.map(lease).as_ref()), want, "{new} {old:?}");

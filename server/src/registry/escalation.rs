@@ -11,24 +11,24 @@ use super::write::Scope;
 use crate::authorization::rbac::{GROUP, cover};
 use crate::authorization::{Attributes, Rule, aggregate, is_master};
 
-/// Judges a write to one of the four kinds; every other one passes.
+/// Checks a write to one of the four kinds; all other writes pass.
 pub(crate) async fn check(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -> Result<(), Status> {
-    let kind = scope.resource.kind;
-    if kind.group != GROUP || is_master(scope.user) || old.is_some_and(|old| only_owners_change(object, old)) {
+    let kind = &scope.resource.kind;
+    if kind.group() != GROUP || is_master(scope.user) || old.is_some_and(|old| only_owners_change(object, old)) {
         return Ok(());
     }
-    let refused = match kind.kind {
+    let refused = match kind.kind() {
         "Role" | "ClusterRole" => role(scope, name, object, old).await,
         "RoleBinding" | "ClusterRoleBinding" => binding(scope, object).await?,
         _ => None,
     };
     match refused {
         None => Ok(()),
-        Some(why) => Err(Status::forbidden(kind.group, kind.plural, name, &why)),
+        Some(why) => Err(Status::forbidden(kind.group(), kind.plural(), name, &why)),
     }
 }
 
-/// The garbage collector must be able to finish objects of others.
+/// The garbage collector must be able to finish objects of other users.
 fn only_owners_change(object: &Tree, old: &Tree) -> bool {
     let bare = |tree: &Tree| {
         let mut tree = tree.clone();
@@ -42,8 +42,8 @@ fn only_owners_change(object: &Tree, old: &Tree) -> bool {
 
 async fn role(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -> Option<String> {
     // The name of what is created is not in the request's path.
-    let asked = if old.is_some() { name } else { "" };
-    if may(scope, "escalate", scope.resource.kind.plural, asked).await {
+    let requested = if old.is_some() { name } else { "" };
+    if may(scope, "escalate", scope.resource.kind.plural(), requested).await {
         return None;
     }
     if let Some(why) = missing(scope, &Rule::read_all(object)) {
@@ -80,7 +80,7 @@ async fn may(scope: &Scope<'_>, verb: &str, plural: &str, name: &str) -> bool {
     scope.registry.authorizer.wait(&attributes).await.is_allowed()
 }
 
-/// What the writer does not hold, as a text.
+/// The rules that the writer does not hold, as a text.
 fn missing(scope: &Scope<'_>, wanted: &[Rule]) -> Option<String> {
     let (own, errors) = scope.registry.rbac.rules_of(scope.user, scope.namespace);
     let uncovered = cover::uncovered(&own, wanted);
@@ -111,7 +111,7 @@ fn describe(user: &User, uncovered: Vec<Rule>, errors: Vec<String>) -> String {
     text
 }
 
-/// Parts that differ in their verb alone become one again.
+/// Merges parts that differ only in their verb.
 fn compact(parts: Vec<Rule>) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for part in parts {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_in_few_lines() {
+    fn missing_rules_are_listed_compactly() {
         let rule = |text: &str| Rule::read(&crate::authorization::rbac::policy::rule(text));
         let user = User { name: "ed".to_string(), groups: vec!["a".to_string(), "b".to_string()], ..User::default() };
         let wanted = [rule("get list : core : pods : x"), rule("* url *"), rule("get : apps : deployments")];
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_collector_changes_needs_no_rights() {
+    fn garbage_collector_changes_need_no_permission() {
         let role = |meta: &str, verb: &str| {
             crate::registry::admission::tests::json(&format!(
                 r#"{{"metadata":{{{meta}}},"rules":[{{"verbs":["{verb}"]}}]}}"#

@@ -1,10 +1,12 @@
-//! Steps of the write path that differ between kinds and need the server: allocation, quota, subresources. Which kinds
-//! take part is in their rows.
+//! Steps of the write path that differ between kinds and need the server: allocation, quota, subresources. The row of a
+//! kind enables them.
+
+use crate::storage::kind::Kind;
+use std::time::Duration;
 
 use api::Tree;
 use api::field::Errors;
 use api::status::Status;
-use kinds::Kind;
 use store::{Durability, Write as StoreWrite};
 
 use crate::registry::admission::resource_quota;
@@ -24,7 +26,7 @@ impl Claims {
         Claims { writes, _reserved: reserved }
     }
 
-    /// With these writes before the others.
+    /// Inserts these writes before the existing ones.
     fn behind(mut self, writes: Vec<StoreWrite>) -> Claims {
         self.writes.splice(0..0, writes);
         self
@@ -70,7 +72,20 @@ pub(crate) fn release(scope: &Scope<'_>, object: &Tree) -> Vec<StoreWrite> {
     }
 }
 
-/// The error for an existing object says whether it is being deleted.
+/// How long the response to a create waits for a controller to process the object.
+const SETTLE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// A client that creates a definition creates its objects next: the response waits a moment until the names of the
+/// definition are accepted and served. Without the controller the response is only later.
+pub(crate) async fn wait_until_settled(scope: &Scope<'_>, name: &str) {
+    let kind = &scope.resource.kind;
+    let Some(is_settled) = kind.lifecycle.is_settled.filter(|_| !scope.dry_run) else { return };
+    let storage = &scope.registry.storage;
+    let is_done = || storage.object(kind.storage(), name).is_none_or(|object| is_settled(&object));
+    storage.caches.until(tokio::time::Instant::now() + SETTLE_TIMEOUT, is_done).await;
+}
+
+/// The error for an existing object; it reports if the object is being deleted.
 pub(crate) fn exists(there: &Tree, mut status: Status) -> Status {
     if there.at("metadata").has("deletionTimestamp") {
         status.message = format!("object is being deleted: {}", status.message);
@@ -79,13 +94,14 @@ pub(crate) fn exists(there: &Tree, mut status: Status) -> Status {
 }
 
 pub(crate) fn prepare_update(scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Result<(), Status> {
-    let kind = scope.resource.kind;
+    let kind = &scope.resource.kind;
     let context = scope.context();
     match scope.subresource {
-        "" | "scale" => (kind.prepare_update)(object, old, &context),
+        "" | "scale" => kind.prepare_update(object, old, &context),
         "status" => {
-            let rules = kind.status.ok_or_else(Status::no_resource)?;
-            (rules.prepare)(object, old, &context);
+            if !kind.prepare_status(object, old, &context) {
+                return Err(Status::no_resource());
+            }
         }
         other => crate::registry::subresources::prepare(other, scope, object, old)?,
     }
@@ -93,16 +109,12 @@ pub(crate) fn prepare_update(scope: &Scope<'_>, object: &mut Tree, old: &Tree) -
 }
 
 pub(crate) fn validate_update(scope: &Scope<'_>, object: &Tree, old: &Tree, errors: &mut Errors) {
-    let kind = scope.resource.kind;
+    let kind = &scope.resource.kind;
     match scope.subresource {
-        // No client has seen it yet: an initializer may change fields that are immutable later.
-        "" if !is_seen(old) => (kind.validate)(object, errors),
-        "" | "scale" => (kind.validate_update)(object, old, errors),
-        "status" => {
-            if let Some(rules) = kind.status {
-                (rules.validate)(object, old, errors);
-            }
-        }
+        // The object is not visible to clients yet: an initializer may change fields that are immutable later.
+        "" if !is_seen(old) => kind.validate_unseen(object, old, errors),
+        "" | "scale" => kind.validate_update(object, old, errors),
+        "status" => kind.validate_status(object, old, errors),
         other => crate::registry::subresources::validate(other, scope, object, old, errors),
     }
 }
@@ -118,8 +130,8 @@ pub(crate) fn waits_for_finalize(kind: &Kind, object: &Tree) -> bool {
     kind.lifecycle.spec_finalizers && (!marked || !object.list("spec.finalizers").is_empty())
 }
 
-/// Lends an object without labels those of its template while field owners are determined: upstream sets them by
-/// default, so that they count as the client's. Returns whether it did; the server adds its own labels later.
+/// Copies the labels of its template to an object without labels while field owners are determined: upstream sets them
+/// by default, and they count as the client's. Returns whether it did; the server adds its own labels later.
 pub(crate) fn lend_labels(kind: &Kind, object: &mut Tree) -> bool {
     let Some(path) = kind.lifecycle.labels_from else { return false };
     if !object.map("metadata.labels").is_empty() || object.map(path).is_empty() {

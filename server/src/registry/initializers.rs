@@ -1,5 +1,5 @@
-//! Objects that wait for their initializers: hidden from clients that do not ask for them, while their creator waits
-//! for the result. The names come from the admission plugin of the same name.
+//! Objects that wait for their initializers: they are hidden from clients that do not request them, and their creator
+//! waits for the result. The admission plugin of the same name sets the initializers.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use tokio::time::Instant;
 use crate::registry::write::{Outcome, Scope};
 use crate::request::body::CHUNK_BYTES;
 use crate::request::info::Query;
-use crate::storage::cache::{Change, Read};
+use crate::storage::cache::{Change, RingRead};
 use crate::storage::store_status;
 
 /// How long a creator waits by default.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// Whether a reader is shown only what is initialized.
+/// Whether uninitialized objects are hidden from the reader.
 pub(crate) fn hides(query: &Query) -> bool {
     initializers::are_on() && !query.flag("includeUninitialized")
 }
 
-/// Waits until a new object is initialized, where its creator does not want it as it is.
+/// Waits until a new object is initialized, unless its creator requests the uninitialized object.
 pub(crate) async fn wait(scope: &Scope<'_>, outcome: Outcome) -> Result<Outcome, Status> {
     let Some(origin) = scope.origin.filter(|origin| hides(&origin.head.query)) else { return Ok(outcome) };
     let Outcome::Stored(item) = &outcome else { return Ok(outcome) };
-    if item.is_initialized(scope.resource.stored) {
+    if item.is_initialized(scope.resource.stored_row()) {
         return Ok(outcome);
     }
     let deadline = Instant::now() + timeout(origin.head.query.get("timeout"));
@@ -37,8 +37,8 @@ pub(crate) async fn wait(scope: &Scope<'_>, outcome: Outcome) -> Result<Outcome,
     let mut reported = None;
     loop {
         match cache.read(cursor, CHUNK_BYTES) {
-            Read::Lost => return Err(lost()),
-            Read::Changes(changes, next) => {
+            RingRead::Lost => return Err(lost()),
+            RingRead::Changes(changes, next) => {
                 cursor = next;
                 for change in changes.iter().filter(|change| *change.key == *item.key) {
                     if let Some(done) = outcome_of(change, scope, &mut reported) {
@@ -46,11 +46,11 @@ pub(crate) async fn wait(scope: &Scope<'_>, outcome: Outcome) -> Result<Outcome,
                     }
                 }
             }
-            Read::Empty if tokio::time::timeout_at(deadline, wake.changed()).await.is_err() => {
+            RingRead::Empty if tokio::time::timeout_at(deadline, wake.changed()).await.is_err() => {
                 let late = || Status::timeout("request did not complete within the allowed duration", 0);
                 return Err(reported.unwrap_or_else(late));
             }
-            Read::Empty => {}
+            RingRead::Empty => {}
         }
     }
 }
@@ -62,7 +62,7 @@ fn lost() -> Status {
 /// The result of a change for the waiting creator; None if it continues to wait. A failure is reported once the object
 /// is deleted.
 fn outcome_of(change: &Change, scope: &Scope<'_>, reported: &mut Option<Status>) -> Option<Result<Outcome, Status>> {
-    let kind = scope.resource.stored;
+    let kind = scope.resource.stored_row();
     match (&change.new, &change.old) {
         (Some(new), _) if new.is_initialized(kind) => Some(Ok(Outcome::Stored(new.clone()))),
         (Some(new), _) => {
@@ -76,7 +76,7 @@ fn outcome_of(change: &Change, scope: &Scope<'_>, reported: &mut Option<Status>)
     }
 }
 
-/// The failure that an initializer has reported, as the creator gets it.
+/// The failure that an initializer has reported, as a response to the creator.
 fn failed(object: &Tree) -> Option<Status> {
     let result = failure(object);
     if result.is_null() {
@@ -89,11 +89,11 @@ fn failed(object: &Tree) -> Option<Status> {
     Some(status)
 }
 
-/// Deletes an object whose initialization has failed. It was stored with the failure first, so that its creator, which
-/// may wait at another server, can read the reason.
+/// Deletes an object whose initialization has failed. The failure was stored first: its creator, which may wait at
+/// another server, can read the reason.
 pub(crate) async fn remove_failed(scope: &Scope<'_>, name: &str, outcome: &Outcome) -> Result<(), Status> {
     let Outcome::Stored(item) = outcome else { return Ok(()) };
-    if !initializers::are_on() || item.is_initialized(scope.resource.stored) {
+    if !initializers::are_on() || item.is_initialized(scope.resource.stored_row()) {
         return Ok(());
     }
     let object = scope.resource.read(item);
@@ -101,7 +101,7 @@ pub(crate) async fn remove_failed(scope: &Scope<'_>, name: &str, outcome: &Outco
         return Ok(());
     }
     match scope.delete_stored(name, &object, item.revision).await {
-        // Another request was faster: there is nothing left to do.
+        // Another request was faster: the object is already written.
         Ok(_) | Err(store::Error::Conflict { .. }) => Ok(()),
         Err(error) => Err(store_status(error)),
     }

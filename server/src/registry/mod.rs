@@ -1,13 +1,16 @@
-//! The verbs and the one write path of all resources: admission, validation, allocation, subresources. It knows the
-//! storage and the authorizers, and nothing of the chain that a request has passed.
+//! The verbs and the one write path of all resources: admission, validation, allocation, subresources. It depends on
+//! the storage and the authorizers, and not on the filter chain.
 
 pub mod admission;
 pub(crate) mod alloc;
 pub mod announce;
+pub(crate) mod conversion;
+pub(crate) mod edit;
 pub(crate) mod escalation;
 pub(crate) mod hooks;
 pub(crate) mod initializers;
 pub(crate) mod options;
+pub(crate) mod policy_params;
 pub(crate) mod respond;
 pub(crate) mod shape;
 pub(crate) mod subresources;
@@ -30,20 +33,21 @@ use crate::outbound::kubelets::Kubelets;
 use crate::outbound::local_nodes::LocalNodes;
 use crate::storage::Storage;
 use crate::storage::encryption::Encryption;
+use stdx::cidr::IpNet;
 use stdx::clock::SharedClock;
 
 /// The flags that verbs and subresources use.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub event_ttl: Duration,
-    /// `10.96.0.0/16`, and one of the other family for dual stack.
-    pub service_cidrs: Vec<(IpAddr, u8)>,
+    /// `10.96.0.0/16`, and a range of the other family for dual stack.
+    pub service_cidrs: Vec<IpNet>,
     pub node_ports: RangeInclusive<u16>,
     pub advertise_address: IpAddr,
     pub port: u16,
-    /// Of service account tokens; the first signs.
+    /// The issuers of service account tokens; the first signs.
     pub issuers: Vec<String>,
-    /// A watch that names no timeout gets between this and twice of it.
+    /// A watch without a timeout gets a random one between this value and twice this value.
     pub min_request_timeout: Duration,
     pub encryption: Option<Arc<Encryption>>,
     pub clock: SharedClock,
@@ -57,19 +61,22 @@ impl Config {
     }
 }
 
-/// What the verbs work with: storage, authorizers, admission and allocation.
+/// The dependencies of the verbs: storage, authorizers, admission and allocation.
 pub struct Registry {
     pub config: Config,
     pub storage: Arc<Storage>,
     pub authentication: Authenticator,
     pub(crate) authorizer: authorization::Union,
-    /// The roles, whichever authorizers are configured: no user grants rights that they do not hold by them.
+    /// The roles, whichever authorizers are configured: no user grants permissions through them that they do not hold.
     pub(crate) rbac: Arc<authorization::rbac::Rbac>,
     pub admission: Arc<admission::Setup>,
     pub(crate) alloc: alloc::Allocator,
     pub(crate) webhooks: admission::webhook::Compiled,
+    pub(crate) validating_policies: admission::policy::Policies<admission::policy::Validating>,
+    pub(crate) mutating_policies: admission::policy::Policies<admission::policy::Mutating>,
+    pub(crate) conversions: conversion::Webhooks,
     pub(crate) admitted: admission::metrics::AdmissionMetrics,
-    pub(crate) turns: admission::resource_quota::Turns,
+    pub(crate) turns: admission::resource_quota::NamespaceLocks,
     /// Nodes of this process, which have no kubelet to call.
     pub local_nodes: OnceLock<Box<dyn LocalNodes>>,
     /// The health of the other components that run in this process.
@@ -89,11 +96,15 @@ impl Registry {
     ) -> Registry {
         let rbac = Arc::new(authorization::rbac::Rbac::new(&storage.caches));
         let (admission, metrics) = admission;
+        authorization::metrics::register(metrics);
         Registry {
             authorizer: authorization::Union::new(authorization, &storage.caches, &rbac),
             rbac,
             alloc: alloc::Allocator::new(&config),
             webhooks: Default::default(),
+            validating_policies: Default::default(),
+            mutating_policies: Default::default(),
+            conversions: Default::default(),
             admitted: admission::metrics::AdmissionMetrics::new(metrics, &admission),
             admission,
             turns: Default::default(),

@@ -75,7 +75,7 @@ pub(crate) enum Propagation {
     Foreground,
 }
 
-/// DeleteOptions, from the body or, where there is none, from the query.
+/// DeleteOptions, from the body or, without a body, from the query.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {
     pub dry_run: bool,
@@ -116,7 +116,7 @@ impl DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// As shown to webhooks.
+    /// The options for webhooks.
     pub(crate) fn to_tree(&self) -> Tree {
         let mut tree = tree! {};
         if let Some(seconds) = self.grace_period_seconds {

@@ -1,44 +1,46 @@
 //! The versions of a kind, for managed fields: managers name their fields in the version they wrote.
 
-use api::Tree;
-use api::schema::Type;
-use kinds::Kind;
+use std::sync::Arc;
 
+use api::Tree;
+use api::schema::TypeRef;
+
+use crate::registry::{Registry, conversion};
 use crate::storage::resource::Resource;
 
 pub(crate) struct Versions<'a> {
-    pub resource: &'a Resource,
+    registry: &'a Registry,
+    resource: &'a Resource,
+    /// The versions of the same objects.
+    others: Vec<Arc<Resource>>,
 }
 
-impl Versions<'_> {
-    /// The kind of another version over the same storage.
-    fn kind(&self, api_version: &str) -> Option<&'static Kind> {
-        let own = self.resource.kind;
-        if api_version == self.resource.api_version {
-            return Some(own);
+impl<'a> Versions<'a> {
+    pub(crate) fn new(registry: &'a Registry, resource: &'a Resource) -> Versions<'a> {
+        Versions { registry, resource, others: registry.storage.resources.versions_of(resource) }
+    }
+
+    fn find(&self, api_version: &str) -> Option<&Resource> {
+        if api_version == self.resource.api_version() {
+            return Some(self.resource);
         }
-        let same_storage = |kind: &&&'static Kind| kind.storage == own.storage && kind.api_version() == api_version;
-        kinds::served().iter().find(same_storage).copied()
+        self.others.iter().map(Arc::as_ref).find(|other| other.api_version() == api_version)
     }
 }
 
 impl api::apply::Versions for Versions<'_> {
-    fn ty(&self, api_version: &str) -> Option<&'static Type> {
-        self.kind(api_version).map(Kind::schema)
+    fn ty(&self, api_version: &str) -> Option<TypeRef<'_>> {
+        self.find(api_version).map(Resource::ty)
     }
 
     fn convert(&self, tree: &Tree, from: &str, to: &str) -> Option<Tree> {
         if from == to {
             return Some(tree.clone());
         }
-        let (from, to) = (self.kind(from)?, self.kind(to)?);
-        let stored = match from.conversion {
-            Some(conversion) => (conversion.to_storage)(tree.clone()),
-            None => tree.clone(),
-        };
-        Some(match to.conversion {
-            Some(conversion) => (conversion.from_storage)(stored),
-            None => stored,
-        })
+        let (from, to) = (self.find(from)?, self.find(to)?);
+        if conversion::has_webhook(from) {
+            return self.registry.conversions.cache.find(tree, to.api_version());
+        }
+        Some(from.convert(tree.clone(), to))
     }
 }

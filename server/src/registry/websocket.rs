@@ -11,7 +11,7 @@ use streaming::accept_key;
 use streaming::websocket::{CLOSE_NORMAL, Decoder, Event, Opcode, Role, close_payload, encode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::call::{Answer, Content};
+use crate::call::{Content, HttpResponse};
 use crate::registry::verbs::watch::Watcher;
 use crate::request::body::{Body, Source};
 use crate::request::head::RequestHead;
@@ -23,7 +23,7 @@ pub(crate) fn is_upgrade(head: &RequestHead, content: &Content) -> bool {
 }
 
 /// Accepts the handshake, and sends the watch's events after the upgrade.
-pub(crate) fn watch(head: &RequestHead, content: &mut Content, watcher: Watcher) -> Result<Answer, Status> {
+pub(crate) fn watch(head: &RequestHead, content: &mut Content, watcher: Watcher) -> Result<HttpResponse, Status> {
     let key = head.header("sec-websocket-key").ok_or_else(|| Status::bad_request("Sec-WebSocket-Key is missing"))?;
     let accept = accept_key(key);
     let binary = watcher.media() == Media::Protobuf;
@@ -39,33 +39,33 @@ pub(crate) fn watch(head: &RequestHead, content: &mut Content, watcher: Watcher)
 }
 
 /// Accepts the handshake, and sends a stream of bytes in the client's subprotocol.
-pub(crate) fn stream(head: &RequestHead, content: &mut Content, source: impl Source) -> Result<Answer, Status> {
+pub(crate) fn stream(head: &RequestHead, content: &mut Content, source: impl Source) -> Result<HttpResponse, Status> {
     let key = head.header("sec-websocket-key").ok_or_else(|| Status::bad_request("Sec-WebSocket-Key is missing"))?;
     let accept = accept_key(key);
-    let asked = head.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or("");
-    let (protocol, framing) = match stream_protocol(asked) {
+    let requested = head.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or("");
+    let (protocol, framing) = match stream_protocol(requested) {
         Ok(chosen) => chosen,
         Err(why) => return Ok(crate::call::text(403, &why.to_string())),
     };
     let upgrade = content.upgrade.take().ok_or_else(|| Status::bad_request("the connection cannot be upgraded"))?;
     tokio::spawn(async move {
         match upgrade.await {
-            Ok(upgraded) => greet(TokioIo::new(upgraded), source, framing).await,
+            Ok(upgraded) => send_initial_message(TokioIo::new(upgraded), source, framing).await,
             Err(error) => tracing::debug!(%error, "connection upgrade failed"),
         }
     });
-    let mut answer = switching(accept);
+    let mut response = switching(accept);
     if !protocol.is_empty() {
-        answer.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+        response.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
     }
-    Ok(answer)
+    Ok(response)
 }
 
 /// The subprotocols of a stream of bytes.
 const STREAM_PROTOCOLS: [(&str, Framing); 3] =
     [("", Framing::Binary), ("base64.binary.k8s.io", Framing::Base64), ("binary.k8s.io", Framing::Binary)];
 
-/// The client knows no subprotocol of the server.
+/// The client offers no subprotocol that the server supports.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("requested protocol(s) are not supported: [{requested}]; supports [{known}]")]
 struct UnsupportedProtocols {
@@ -74,19 +74,19 @@ struct UnsupportedProtocols {
 }
 
 /// The first of the client's subprotocols that is known.
-fn stream_protocol(asked: &str) -> Result<(&'static str, Framing), UnsupportedProtocols> {
+fn stream_protocol(requested: &str) -> Result<(&'static str, Framing), UnsupportedProtocols> {
     let known = |name: &str| STREAM_PROTOCOLS.into_iter().find(|(known, _)| *known == name);
-    let names: Vec<&str> = asked.split(',').map(str::trim).collect();
+    let names: Vec<&str> = requested.split(',').map(str::trim).collect();
     names.iter().find_map(|name| known(name)).ok_or_else(|| {
         let known: Vec<&str> = STREAM_PROTOCOLS.iter().map(|(name, _)| *name).collect();
         UnsupportedProtocols { requested: names.join(" "), known: known.join(" ") }
     })
 }
 
-/// How bytes become messages.
+/// The conversion of bytes to messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Framing {
-    /// A chunk holds whole events: one message each, of this opcode.
+    /// A chunk contains whole events: one message each, with this opcode.
     Events(Opcode),
     Binary,
     Base64,
@@ -111,15 +111,15 @@ impl Framing {
     }
 }
 
-/// Begins with an empty message, which shows the client that the connection works.
-async fn greet(mut io: TokioIo<Upgraded>, source: impl Source, framing: Framing) {
+/// Begins with an empty message, with which the client detects that the connection works.
+async fn send_initial_message(mut io: TokioIo<Upgraded>, source: impl Source, framing: Framing) {
     let opcode = if framing == Framing::Base64 { Opcode::Text } else { Opcode::Binary };
     if io.write_all(&frame(opcode, &[])).await.is_ok() && io.flush().await.is_ok() {
         send(io, source, framing).await;
     }
 }
 
-fn switching(accept: String) -> Answer {
+fn switching(accept: String) -> HttpResponse {
     let mut response = http::Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -166,7 +166,7 @@ fn replies(decoder: &mut Decoder, incoming: &mut BytesMut) -> Option<Bytes> {
     }
 }
 
-/// A chunk of a watch holds whole events: one message each.
+/// A chunk of a watch contains whole events: one message each.
 fn messages(chunk: &Bytes, opcode: Opcode) -> Bytes {
     let mut out = BytesMut::with_capacity(chunk.len() + 64);
     if opcode == Opcode::Text {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn control_frames_are_told_apart() {
+    fn distinguishes_control_frames() {
         let replies = |bytes: &[u8]| replies(&mut Decoder::new(Role::Server), &mut BytesMut::from(bytes));
         assert_eq!(replies(&[0x88, 0x80, 0, 0, 0, 0]), None);
         let ping = [0x89, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2];
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_sent_in_the_first_subprotocol_that_is_known() {
+    fn selects_the_first_supported_subprotocol() {
         assert_eq!(stream_protocol(""), Ok(("", Framing::Binary)));
         assert_eq!(stream_protocol("x, base64.binary.k8s.io"), Ok(("base64.binary.k8s.io", Framing::Base64)));
         let why = "requested protocol(s) are not supported: [x y]; supports [ base64.binary.k8s.io binary.k8s.io]";

@@ -8,16 +8,17 @@ use std::sync::Arc;
 
 use api::field::Errors;
 use api::status::Status;
-use api::{Str, Tree, apply, time, typed};
+use api::{Str, Tree, apply, time};
 use kinds::{Context, User};
-use store::{Durability, Expect, Op, Template, Write as StoreWrite};
+use store::{Durability, Op, Precondition, Template, Write as StoreWrite};
 
 use crate::authorization;
 use crate::call::Origin;
 use crate::registry::Registry;
 use crate::registry::admission::{self, Attributes, Operation, resource_quota};
 use crate::registry::options::WriteOptions;
-use crate::registry::{announce, escalation, hooks, initializers};
+use crate::registry::versions::Versions;
+use crate::registry::{announce, conversion, escalation, hooks, initializers, policy_params};
 use crate::storage::cache::Item;
 use crate::storage::fence;
 use crate::storage::resource::{Resource, fill_hole};
@@ -26,7 +27,7 @@ use meta::{
     begin_create, dedup_owners, generate_name, keep_deletion, keep_system_metadata, name_timeout, wipe_system_fields,
 };
 
-/// Who writes what, where.
+/// The context of a write: user, resource and namespace.
 pub(crate) struct Scope<'a> {
     pub registry: &'a Registry,
     pub resource: &'a Resource,
@@ -36,7 +37,7 @@ pub(crate) struct Scope<'a> {
     pub subresource: &'a str,
     pub now: i64,
     pub dry_run: bool,
-    /// The request behind it; None for what the server writes of itself.
+    /// The request of the write; None for writes of the server itself.
     pub origin: Option<Origin<'a>>,
 }
 
@@ -58,13 +59,15 @@ impl Outcome {
 
 /// How often a write is retried after a conflict.
 const MAX_TRIES: usize = 64;
+/// How often a change is repeated because its managed fields had to be converted.
+const MAX_CONVERSIONS: usize = 4;
 
 impl<'a> Scope<'a> {
     pub(crate) fn context(&self) -> Context<'a> {
         Context { now: self.now, user: self.user }
     }
 
-    /// What admission may know of this write.
+    /// The attributes of this write for admission.
     pub(crate) fn attributes<'b>(&'b self, operation: Operation, name: &'b str) -> Attributes<'b> {
         Attributes {
             registry: self.registry,
@@ -91,7 +94,7 @@ impl<'a> Scope<'a> {
         self.check_refused(&object)?;
         wipe_system_fields(&mut object);
         dedup_owners(&mut object, warnings);
-        let lent = hooks::lend_labels(self.resource.kind, &mut object);
+        let lent = hooks::lend_labels(&self.resource.kind, &mut object);
         self.own_fields(None, &mut object, options);
         if lent {
             object.child("metadata").remove("labels");
@@ -99,27 +102,25 @@ impl<'a> Scope<'a> {
         self.create_owned(object, warnings).await
     }
 
-    /// Creates an object whose managed fields are there already: the outcome of an apply.
+    /// Creates an object that already has its managed fields: the outcome of an apply.
     pub(crate) async fn create_applied(&self, object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
         self.check_refused(&object)?;
         self.create_owned(object, warnings).await
     }
 
-    /// A kind whose engine is missing is refused: nothing is accepted and ignored.
+    /// Rejects a kind whose implementation is missing: nothing is accepted and ignored.
     fn check_refused(&self, object: &Tree) -> Result<(), Status> {
-        let kind = self.resource.kind;
-        match kind.refused {
-            Some(missing) if (kind.lifecycle.is_refused)(object) => {
-                Err(Status::forbidden(kind.group, kind.plural, object.str("metadata.name"), missing))
-            }
-            _ => Ok(()),
+        let kind = &self.resource.kind;
+        match kind.refusal(object) {
+            Some(why) => Err(Status::forbidden(kind.group(), kind.plural(), object.str("metadata.name"), why)),
+            None => Ok(()),
         }
     }
 
     async fn create_owned(&self, mut object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
         let generated = begin_create(&mut object, self)?;
         for attempt in 0.. {
-            // Only a generated name is tried again: any other object is not needed any more.
+            // Only a generated name is retried: otherwise the object is not needed any more.
             let mut fresh = if generated { object.clone() } else { std::mem::take(&mut object) };
             if generated {
                 generate_name(&mut fresh);
@@ -136,7 +137,7 @@ impl<'a> Scope<'a> {
     }
 
     async fn create_named(&self, mut object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
-        let kind = self.resource.kind;
+        let kind = &self.resource.kind;
         let name = Str::new(object.str("metadata.name"));
         let attributes = self.attributes(Operation::Create, &name);
         admission::mutate(&attributes, Some(&mut object), None, warnings).await?;
@@ -146,20 +147,25 @@ impl<'a> Scope<'a> {
         let attributes = self.attributes(Operation::Create, &name);
         escalation::check(self, &name, &object, None).await?;
         announce::check(self, &name, &object, None).await?;
-        (kind.prepare_create)(&mut object, &self.context());
+        kind.prepare_create(&mut object, &self.context());
         hooks::complete(self, &mut object, None)?;
-        typed::fill(&mut object, self.resource.ty());
+        kind.fill(&mut object);
         let mut errors = Errors::new();
         kind.validate_create(&object, &mut errors);
-        // Addresses and ports are claimed on a judged object only, in the same commit.
-        if !errors.is_empty() {
-            return Err(self.invalid(&name, &errors));
+        warnings.extend_from_slice(errors.warnings());
+        if errors.is_empty() {
+            policy_params::check(self, &object, None, &mut errors).await;
         }
-        warnings.extend((kind.warnings)(&object, None));
+        // Addresses and ports are claimed only after validation, in the same commit.
+        if !errors.is_empty() {
+            return Err(self.invalid(&object, &name, &errors));
+        }
+        warnings.extend(kind.warnings(&object, None));
         self.authorize_create(&name).await?;
         admission::validate(&attributes, Some(&object), None, warnings).await?;
         check_depth(&object)?;
         let outcome = self.insert(&name, object).await?;
+        hooks::wait_until_settled(self, &name).await;
         initializers::wait(self, outcome).await
     }
 
@@ -175,25 +181,28 @@ impl<'a> Scope<'a> {
     }
 
     async fn insert(&self, name: &str, mut object: Tree) -> Result<Outcome, Status> {
-        let kind = self.resource.kind;
-        let exists = || Status::already_exists(kind.group, kind.plural, name);
+        let kind = &self.resource.kind;
+        let exists = || Status::already_exists(kind.group(), kind.plural(), name);
         let cache = self.resource.cache()?;
         if let Some(item) = cache.get(&self.resource.key(self.namespace, name)) {
             return Err(hooks::exists(&item.tree(), exists()));
         }
-        let _turn = resource_quota::turn(self, None).await;
+        let _turn = resource_quota::lock_namespace(self, None).await;
         for _ in 0..MAX_TRIES {
-            // What a claim writes into the object must not meet the next try.
+            // A claim writes into the object: a retry must start without its values.
             let mut scratch = kind.lifecycle.allocates.then(|| object.clone());
             let fresh = scratch.as_mut().unwrap_or(&mut object);
             let claims = hooks::claim_create(self, name, fresh)?;
+            let stored = conversion::store(self.registry, self.resource, fresh).await?;
             if self.dry_run {
-                return Ok(Outcome::Imagined(fresh.take()));
+                let object = conversion::restore(self.registry, self.resource, stored, fresh.take()).await?;
+                return Ok(Outcome::Imagined(object));
             }
-            match self.commit(claims.writes(), self.put(name, fresh, Expect::Absent)).await {
-                Ok(item) => return Ok(Outcome::Stored(item)),
+            let write = self.put(name, stored.as_ref().unwrap_or(fresh), Precondition::Absent);
+            match self.commit(claims.writes(), write).await {
+                Ok(item) => return conversion::show(self.registry, self.resource, Outcome::Stored(item)).await,
                 Err(store::Error::Conflict { write, .. }) if write == claims.writes().len() => return Err(exists()),
-                // Another write took an address or charged a quota: the next attempt sees it.
+                // Another write has claimed an address or charged a quota: the next attempt uses the new state.
                 Err(store::Error::Conflict { current, .. }) => self.settle(current).await?,
                 Err(error) => return Err(store_status(error)),
             }
@@ -201,17 +210,17 @@ impl<'a> Scope<'a> {
         Err(Status::internal("failed to allocate what the object claims"))
     }
 
-    pub(crate) fn put(&self, name: &str, object: &Tree, expect: Expect) -> StoreWrite {
+    pub(crate) fn put(&self, name: &str, object: &Tree, expect: Precondition) -> StoreWrite {
         let (bytes, hole) = self.resource.encode(object);
         StoreWrite {
             op: Op::Put(Template { bytes, hole: Some(hole) }),
-            durability: hooks::durability(self.resource.kind, object, None),
+            durability: hooks::durability(&self.resource.kind, object, None),
             ..self.bare(name, expect)
         }
     }
 
-    /// A write to this object's key without any content yet.
-    pub(crate) fn bare(&self, name: &str, expect: Expect) -> StoreWrite {
+    /// A write to this object's key, still without content.
+    pub(crate) fn bare(&self, name: &str, expect: Precondition) -> StoreWrite {
         StoreWrite {
             key: self.resource.store_key(self.namespace, name),
             op: Op::Delete,
@@ -223,28 +232,29 @@ impl<'a> Scope<'a> {
     }
 
     /// Upstream names the kind in whose form the object is stored.
-    fn invalid(&self, name: &str, errors: &Errors) -> Status {
-        let kind = self.resource.stored;
-        match self.origin.and_then(|origin| origin.object) {
-            Some((media, body)) => {
-                let errors = empties::restore(errors, self.resource.ty(), *media, body);
-                Status::invalid(kind.group, kind.kind, name, &errors)
+    fn invalid(&self, object: &Tree, name: &str, errors: &Errors) -> Status {
+        let (group, kind) = self.resource.stored_kind();
+        // A custom resource is named as it names itself.
+        let kind = if self.resource.kind.definition().is_some() { object.str("kind") } else { kind };
+        match (self.origin.and_then(|origin| origin.object), self.resource.table_type()) {
+            (Some((media, body)), Some(ty)) => {
+                Status::invalid(group, kind, name, &empties::restore(errors, ty, *media, body))
             }
-            None => Status::invalid(kind.group, kind.kind, name, errors),
+            _ => Status::invalid(group, kind, name, errors),
         }
     }
 
-    /// The lease that fences this write, where the client sent one.
+    /// The lease that fences this write, if the client sent one.
     fn fence(&self) -> Option<&str> {
         self.origin.and_then(|origin| origin.head.header(fence::HEADER))
     }
 
-    /// What the log stores beside the value: the user who wrote it.
+    /// The metadata that the log stores with the value: the user who wrote it.
     fn cause(&self) -> Vec<u8> {
         self.user.name.as_bytes().to_vec()
     }
 
-    /// Commits the object's write behind its claims, and gives the object as it is stored.
+    /// Commits the object's write after its claims, and returns the stored object.
     async fn commit(&self, claims: &[StoreWrite], write: StoreWrite) -> Result<Arc<Item>, store::Error> {
         let mut writes = claims.to_vec();
         writes.push(write);
@@ -264,10 +274,10 @@ impl<'a> Scope<'a> {
     /// Managed fields after a write other than apply.
     pub(crate) fn own_fields(&self, live: Option<&Tree>, object: &mut Tree, options: &WriteOptions) {
         let reset = self.resource.reset(self.subresource);
-        let versions = crate::registry::versions::Versions { resource: self.resource };
+        let versions = Versions::new(self.registry, self.resource);
         let request = apply::Request {
             manager: &options.field_manager,
-            api_version: self.resource.api_version,
+            api_version: self.resource.api_version(),
             subresource: self.subresource,
             now: time::format_seconds(self.now),
             reset: Some(reset),
@@ -285,11 +295,11 @@ impl<'a> Scope<'a> {
     /// The same, in this resource's version.
     pub(crate) async fn current_object(&self, name: &str) -> Result<Tree, Status> {
         let item = self.current(name).await?;
-        Ok(self.resource.read(&item))
+        conversion::read(self.registry, self.resource, &item).await
     }
 
-    /// Changes the stored object by `change`, which sees it and returns the new one, shaped and defaulted. Retried from
-    /// the newest state after conflicts, unless `change` refuses.
+    /// Updates the stored object: `change` gets it and returns the new one, shaped and defaulted. Conflicts are retried
+    /// with the newest state, unless `change` returns an error.
     pub(crate) async fn update<F>(
         &self,
         name: &str,
@@ -301,22 +311,29 @@ impl<'a> Scope<'a> {
     {
         let mut item = self.current(name).await?;
         for _ in 0..MAX_TRIES {
-            let old = self.resource.read(&item);
+            let old = conversion::read(self.registry, self.resource, &item).await?;
             let mut fresh = change(&old, &item)?;
-            let mut said = Vec::new();
-            dedup_owners(&mut fresh, &mut said);
-            let object = self.judge_update(name, fresh, &old, &mut said).await?;
+            for _ in 0..MAX_CONVERSIONS {
+                if !conversion::fetch_missing(self.registry, self.resource, &old).await {
+                    break;
+                }
+                fresh = change(&old, &item)?;
+            }
+            let mut new_warnings = Vec::new();
+            dedup_owners(&mut fresh, &mut new_warnings);
+            let object = self.judge_update(name, fresh, &old, &mut new_warnings).await?;
             match self.replace(name, object, &old, &item).await? {
-                Replaced::Done(outcome) => {
+                ReplaceResult::Done(outcome) => {
+                    let outcome = conversion::show(self.registry, self.resource, outcome).await?;
                     initializers::remove_failed(self, name, &outcome).await?;
-                    warnings.append(&mut said);
+                    warnings.append(&mut new_warnings);
                     return Ok(outcome);
                 }
-                Replaced::Lost => item = self.newest(name).await?,
+                ReplaceResult::Lost => item = self.newest(name).await?,
             }
         }
-        let kind = self.resource.kind;
-        Err(Status::conflict(kind.group, kind.plural, name, MODIFIED))
+        let kind = &self.resource.kind;
+        Err(Status::conflict(kind.group(), kind.plural(), name, MODIFIED))
     }
 
     pub(crate) async fn newest(&self, name: &str) -> Result<Arc<Item>, Status> {
@@ -332,7 +349,7 @@ impl<'a> Scope<'a> {
         old: &Tree,
         warnings: &mut Vec<String>,
     ) -> Result<Tree, Status> {
-        let kind = self.resource.kind;
+        let kind = &self.resource.kind;
         let attributes = self.attributes(Operation::Update, name);
         admission::mutate(&attributes, Some(&mut object), Some(old), warnings).await?;
         crate::registry::verbs::check_namespace(&mut object, self.resource, self.namespace)?;
@@ -341,18 +358,22 @@ impl<'a> Scope<'a> {
         keep_system_metadata(&mut object, old);
         let mut errors = Errors::new();
         hooks::prepare_update(self, &mut object, old)?;
-        // The status of a pod comes without its deletion.
+        // The client's status of a pod does not contain its deletion.
         keep_deletion(&mut object, old);
         hooks::complete(self, &mut object, Some(old))?;
-        typed::fill(&mut object, self.resource.ty());
-        kinds::meta::validate_object_meta_update(kind, &object, old, &mut errors);
+        kind.fill(&mut object);
+        kind.validate_metadata_update(&object, old, &mut errors);
         hooks::validate_update(self, &object, old, &mut errors);
+        warnings.extend_from_slice(errors.warnings());
+        if errors.is_empty() {
+            policy_params::check(self, &object, Some(old), &mut errors).await;
+        }
         if !errors.is_empty() {
-            return Err(self.invalid(name, &errors));
+            return Err(self.invalid(&object, name, &errors));
         }
         warnings.extend(match self.subresource {
-            "status" => (kind.status_warnings)(&object),
-            _ => (kind.warnings)(&object, Some(old)),
+            "status" => kind.status_warnings(&object, old),
+            _ => kind.warnings(&object, Some(old)),
         });
         admission::validate(&attributes, Some(&object), Some(old), warnings).await?;
         apply::keep_timestamps(old, &mut object);
@@ -360,30 +381,37 @@ impl<'a> Scope<'a> {
         Ok(object)
     }
 
-    async fn replace(&self, name: &str, mut object: Tree, old: &Tree, item: &Arc<Item>) -> Result<Replaced, Status> {
+    async fn replace(
+        &self,
+        name: &str,
+        mut object: Tree,
+        old: &Tree,
+        item: &Arc<Item>,
+    ) -> Result<ReplaceResult, Status> {
         if finished(&object) {
             return self.remove(name, object, item).await;
         }
-        let _turn = resource_quota::turn(self, Some(old)).await;
+        let _turn = resource_quota::lock_namespace(self, Some(old)).await;
         let claims = hooks::claim_update(self, name, &mut object, old)?;
-        let (bytes, hole) = self.resource.encode(&object);
+        let stored = conversion::store(self.registry, self.resource, &object).await?;
+        let (bytes, hole) = self.resource.encode(stored.as_ref().unwrap_or(&object));
         if fill_hole(&bytes, hole, item.revision) == item.bytes && !self.is_stale(name) {
-            return Ok(Replaced::Done(Outcome::Stored(item.clone())));
+            return Ok(ReplaceResult::Done(Outcome::Stored(item.clone())));
         }
         if self.dry_run {
             object.child("metadata").set("resourceVersion", item.revision.to_string());
-            return Ok(Replaced::Done(Outcome::Imagined(object)));
+            return Ok(ReplaceResult::Done(Outcome::Imagined(object)));
         }
         let write = StoreWrite {
             op: Op::Put(Template { bytes, hole: Some(hole) }),
-            durability: hooks::durability(self.resource.kind, &object, Some(old)),
-            ..self.bare(name, Expect::Revision(item.revision))
+            durability: hooks::durability(&self.resource.kind, &object, Some(old)),
+            ..self.bare(name, Precondition::Revision(item.revision))
         };
         match self.commit(claims.writes(), write).await {
-            Ok(stored) => Ok(Replaced::Done(Outcome::Stored(stored))),
+            Ok(stored) => Ok(ReplaceResult::Done(Outcome::Stored(stored))),
             Err(store::Error::Conflict { current, .. }) => {
                 self.settle(current).await?;
-                Ok(Replaced::Lost)
+                Ok(ReplaceResult::Lost)
             }
             Err(error) => Err(store_status(error)),
         }
@@ -395,7 +423,7 @@ impl<'a> Scope<'a> {
         encryption.is_some_and(|encryption| encryption.is_stale(&self.resource.store_key(self.namespace, name)))
     }
 
-    /// Waits until the caches show what a write lost against, which may not be on disk yet.
+    /// Waits until the caches contain the conflicting write, which may not be on disk yet.
     async fn settle(&self, current: Option<Arc<store::Entry>>) -> Result<(), Status> {
         match current {
             Some(entry) => self.registry.storage.wait_for_revision(entry.revision).await,
@@ -404,28 +432,28 @@ impl<'a> Scope<'a> {
     }
 
     /// Deletes an object whose last finalizer was removed.
-    async fn remove(&self, name: &str, mut object: Tree, item: &Arc<Item>) -> Result<Replaced, Status> {
+    async fn remove(&self, name: &str, mut object: Tree, item: &Arc<Item>) -> Result<ReplaceResult, Status> {
         object.child("metadata").set("resourceVersion", item.revision.to_string());
         if self.dry_run {
-            return Ok(Replaced::Done(Outcome::Imagined(object)));
+            return Ok(ReplaceResult::Done(Outcome::Imagined(object)));
         }
         match self.delete_stored(name, &object, item.revision).await {
-            Ok(_) => Ok(Replaced::Done(Outcome::Imagined(object))),
-            Err(store::Error::Conflict { .. }) => Ok(Replaced::Lost),
+            Ok(_) => Ok(ReplaceResult::Done(Outcome::Imagined(object))),
+            Err(store::Error::Conflict { .. }) => Ok(ReplaceResult::Lost),
             Err(error) => Err(store_status(error)),
         }
     }
 
-    /// Writes an object over the one of this revision, as it is.
+    /// Overwrites the object of this revision, without changing the new one.
     pub(crate) async fn put_at(&self, name: &str, object: &Tree, revision: u64) -> Result<Arc<Item>, store::Error> {
-        self.commit(&[], self.put(name, object, Expect::Revision(revision))).await
+        self.commit(&[], self.put(name, object, Precondition::Revision(revision))).await
     }
 
     /// Deletes what is stored, if it is still of this revision, and what the object had claimed.
     pub(crate) async fn delete_stored(&self, name: &str, object: &Tree, revision: u64) -> Result<u64, store::Error> {
         // The object first: a reader that misses one of its claims must not find the object afterwards, or it would
-        // repair what was released.
-        let mut writes = vec![self.bare(name, Expect::Revision(revision))];
+        // repair a released claim.
+        let mut writes = vec![self.bare(name, Precondition::Revision(revision))];
         writes.extend(hooks::release(self, object));
         let committed = fence::commit(&self.registry.storage, self.fence(), writes).await?;
         Ok(committed.first().map_or(revision, |committed| committed.revision))
@@ -435,13 +463,13 @@ impl<'a> Scope<'a> {
 pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-enum Replaced {
+enum ReplaceResult {
     Done(Outcome),
-    /// Another write was first.
+    /// Another write was faster.
     Lost,
 }
 
-/// True once an object that is being deleted has nothing left to wait for.
+/// Whether an object that is being deleted has no finalizers and no grace period left.
 pub(crate) fn finished(object: &Tree) -> bool {
     let meta = object.at("metadata");
     meta.has("deletionTimestamp")

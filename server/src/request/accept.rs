@@ -1,4 +1,4 @@
-//! Which connections are taken at all, before a byte of them is read.
+//! Filters connections before any byte is read.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use tokio::net::TcpStream;
 
-type Judge = dyn Fn(IpAddr, IpAddr) -> bool + Send + Sync;
+type FilterFn = dyn Fn(IpAddr, IpAddr) -> bool + Send + Sync;
 
-/// Judges a connection by its local address and its peer's; the default takes all.
+/// Accepts or rejects a connection by its local address and its peer's; the default accepts all.
 #[derive(Clone, Default)]
-pub struct Accepts(Option<Arc<Judge>>);
+pub struct ConnectionFilter(Option<Arc<FilterFn>>);
 
-impl Accepts {
-    /// Accepts the connections for which `judge` returns true; it gets the addresses of both sides.
-    pub fn new(judge: impl Fn(IpAddr, IpAddr) -> bool + Send + Sync + 'static) -> Accepts {
-        Accepts(Some(Arc::new(judge)))
+impl ConnectionFilter {
+    /// Accepts the connections for which `judge` returns true; its arguments are the addresses of both sides.
+    pub fn new(judge: impl Fn(IpAddr, IpAddr) -> bool + Send + Sync + 'static) -> ConnectionFilter {
+        ConnectionFilter(Some(Arc::new(judge)))
     }
 
     pub(crate) fn allows(&self, stream: &TcpStream) -> bool {
@@ -27,7 +27,7 @@ impl Accepts {
     }
 }
 
-impl fmt::Debug for Accepts {
+impl fmt::Debug for ConnectionFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Accepts").field(&self.0.is_some()).finish()
     }

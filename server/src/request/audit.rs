@@ -1,10 +1,10 @@
-//! What the audit policy decides about a request, and what is kept of the request for its events.
+//! The decision of the audit policy about a request, and the record of the request for its events.
 
 use std::time::SystemTime;
 
 use bytes::Bytes;
 
-/// How much the audit log records of a request.
+/// The amount that the audit log records of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
     #[default]
@@ -15,7 +15,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// From least to most.
+    /// In increasing order.
     pub(crate) const ALL: [Level; 4] = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
 
     /// The level's name in policies and events.
@@ -54,7 +54,7 @@ impl Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Decision {
     pub level: Level,
-    /// A bit for each stage that is left out.
+    /// A bit for each omitted stage.
     pub omitted: u8,
     pub omit_managed_fields: bool,
 }
@@ -69,8 +69,8 @@ pub(crate) fn bit(stage: Stage) -> u8 {
     1 << stage as u8
 }
 
-/// What is kept of a recorded call.
-pub(crate) struct Trail {
+/// The parts of a request that its audit events contain.
+pub(crate) struct RequestRecord {
     pub decision: Decision,
     pub received: SystemTime,
     /// The body, if the policy records it or the object's name is in it.

@@ -10,12 +10,12 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, Frame, SizeHint};
 
-use crate::request::turns::Turns;
+use crate::request::cpu_permits::CpuPermits;
 use crate::storage::cache::Item;
 
 /// Watches are written in pieces of about this size.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
-/// A list ends: it may have larger ones, which costs fewer turns.
+/// A list ends: larger chunks cost fewer wake-ups.
 const LIST_CHUNK_BYTES: usize = 128 << 10;
 
 /// The body of a response: bytes, a list that is encoded while it is sent, or a stream.
@@ -23,35 +23,35 @@ pub enum Body {
     Full(Option<Bytes>),
     List(ListBody),
     Stream(StreamBody),
-    /// A list for this process: its head, then each object as it is kept.
-    Pieces(std::vec::IntoIter<Bytes>),
-    /// Another body, sent in turns with others.
-    Paced(Box<Paced>),
-    /// Another body, and what is held until its end: seats, or the last audit event.
-    Held(Box<Held>),
+    /// A list for this process: its head, then each stored object.
+    Frames(std::vec::IntoIter<Bytes>),
+    /// Another body, sent in turns with other bodies.
+    Paced(Box<PacedBody>),
+    /// Another body, with a guard that is held until its end: seats, or the last audit event.
+    Guarded(Box<GuardedBody>),
 }
 
 /// A body with a value that is dropped at its end.
-pub struct Held {
+pub struct GuardedBody {
     body: Body,
     /// Dropped with the body, or at its last byte.
     until_end: Option<Box<dyn Any + Send>>,
 }
 
-/// What one of a crowd sends in a turn: two records of TLS.
+/// The bytes that a flow which crowds its level sends in a turn: two TLS records.
 const TURN_BYTES: usize = 32 << 10;
 
-/// A body that is sent in turns with others.
-pub struct Paced {
+/// A body that is sent in turns with other bodies.
+pub struct PacedBody {
     body: Body,
-    /// Of the body, and not sent yet.
+    /// The bytes of the body that are not sent yet.
     piece: Bytes,
-    turns: Turns,
+    turns: CpuPermits,
     /// The first piece is sent in the turn that produced it.
     turn: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl Paced {
+impl PacedBody {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(turn) = &mut self.turn {
             std::task::ready!(turn.as_mut().poll(cx));
@@ -81,45 +81,45 @@ impl Paced {
 }
 
 impl Body {
-    /// The same body, sent in turns where it is more than one of them and its end is known.
-    pub(crate) fn paced(self, turns: Turns) -> Body {
+    /// Sends the body in turns, if it is larger than one turn and its end is known.
+    pub(crate) fn paced(self, turns: CpuPermits) -> Body {
         match self.size_hint().exact() {
             Some(bytes) if bytes > TURN_BYTES as u64 => {
-                Body::Paced(Box::new(Paced { body: self, piece: Bytes::new(), turns, turn: None }))
+                Body::Paced(Box::new(PacedBody { body: self, piece: Bytes::new(), turns, turn: None }))
             }
             _ => self,
         }
     }
 
-    /// Whether this is a list that is made while it is sent.
+    /// Whether this is a list that is built while it is sent.
     pub(crate) fn is_list(&self) -> bool {
         match self {
             Body::List(_) => true,
             Body::Paced(paced) => paced.body.is_list(),
-            Body::Held(held) => held.body.is_list(),
+            Body::Guarded(held) => held.body.is_list(),
             _ => false,
         }
     }
 
     /// Keeps `until_end` until the body is sent or dropped.
     pub fn held(body: Body, until_end: Box<dyn Any + Send>) -> Body {
-        Body::Held(Box::new(Held { body, until_end: Some(until_end) }))
+        Body::Guarded(Box::new(GuardedBody { body, until_end: Some(until_end) }))
     }
 
-    /// Hands over the objects of a list as they are stored; false if this is not such a list.
-    pub(crate) fn take_apart(&mut self) -> bool {
+    /// Switches a list to its stored objects; false if this is not such a list.
+    pub(crate) fn take_items(&mut self) -> bool {
         match self {
             Body::List(_) => {}
-            Body::Held(held) => return held.body.take_apart(),
+            Body::Guarded(held) => return held.body.take_items(),
             // In-process clients have no other requests that would wait for a turn.
             Body::Paced(paced) => {
                 *self = std::mem::replace(&mut paced.body, Body::empty());
-                return self.take_apart();
+                return self.take_items();
             }
             _ => return false,
         }
         if let Body::List(list) = std::mem::replace(self, Body::empty()) {
-            *self = Body::Pieces(list.pieces().into_iter());
+            *self = Body::Frames(list.pieces().into_iter());
         }
         true
     }
@@ -129,7 +129,7 @@ impl Body {
         Body::Full(None)
     }
 
-    /// The whole body, where it is there already.
+    /// The whole body, if it is already complete.
     pub fn bytes(&self) -> Option<&Bytes> {
         match self {
             Body::Full(bytes) => bytes.as_ref(),
@@ -159,9 +159,9 @@ impl http_body::Body for Body {
             Body::Full(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty())),
             Body::List(list) => Poll::Ready(list.next_chunk()),
             Body::Stream(stream) => stream.poll_next(cx),
-            Body::Pieces(pieces) => Poll::Ready(pieces.next()),
+            Body::Frames(pieces) => Poll::Ready(pieces.next()),
             Body::Paced(paced) => paced.poll_next(cx),
-            Body::Held(held) => return held.poll_frame(cx),
+            Body::Guarded(held) => return held.poll_frame(cx),
         };
         next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -171,9 +171,9 @@ impl http_body::Body for Body {
             Body::Full(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Body::List(list) => list.is_done(),
             Body::Stream(_) => false,
-            Body::Pieces(pieces) => pieces.len() == 0,
+            Body::Frames(pieces) => pieces.len() == 0,
             Body::Paced(paced) => paced.is_done(),
-            Body::Held(held) => held.body.is_end_stream(),
+            Body::Guarded(held) => held.body.is_end_stream(),
         }
     }
 
@@ -181,14 +181,14 @@ impl http_body::Body for Body {
         match self {
             Body::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Body::List(list) => SizeHint::with_exact(list.left),
-            Body::Stream(_) | Body::Pieces(_) => SizeHint::default(),
+            Body::Stream(_) | Body::Frames(_) => SizeHint::default(),
             Body::Paced(paced) => paced.size_hint(),
-            Body::Held(held) => held.body.size_hint(),
+            Body::Guarded(held) => held.body.size_hint(),
         }
     }
 }
 
-impl Held {
+impl GuardedBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let frame = http_body::Body::poll_frame(Pin::new(&mut self.body), cx);
         // A body of known length is not polled after its last byte.
@@ -199,23 +199,35 @@ impl Held {
     }
 }
 
-/// A list: a head, the items' own bytes with commas between, a tail. Nothing is joined before it is sent.
+/// A list: a head, the items' own bytes with commas between, a tail. The parts are not joined before they are sent.
 pub struct ListBody {
     head: Option<Bytes>,
     items: Vec<Arc<Item>>,
+    /// Whether items repeat their kind, as in lists without a type.
+    whole: bool,
     /// The next item to go out.
     next: usize,
-    tail: Option<&'static [u8]>,
+    tail: Option<Bytes>,
     left: u64,
 }
 
 impl ListBody {
+    /// A list of a built-in kind: what follows its items closes it.
     pub(crate) fn new(head: Vec<u8>, items: Vec<Arc<Item>>) -> ListBody {
-        let tail: &'static [u8] = b"]}\n";
+        let bytes = items.iter().map(|item| item.list_bytes().len() + 1).sum();
+        ListBody::assemble(head, items, false, bytes, Bytes::from_static(b"]}\n"))
+    }
+
+    /// A list of custom resources: its keys are sorted, and some follow the items.
+    pub(crate) fn from_items(head: Vec<u8>, items: Vec<Arc<Item>>, tail: Vec<u8>) -> ListBody {
+        let bytes = items.iter().map(|item| item.bytes.len()).sum();
+        ListBody::assemble(head, items, true, bytes, Bytes::from(tail))
+    }
+
+    fn assemble(head: Vec<u8>, items: Vec<Arc<Item>>, whole: bool, item_bytes: usize, tail: Bytes) -> ListBody {
         let commas = items.len().saturating_sub(1);
-        let bytes: usize = items.iter().map(|item| item.list_bytes().len() + 1).sum();
-        let left = (head.len() + bytes + commas + tail.len()) as u64;
-        ListBody { head: Some(Bytes::from(head)), items, next: 0, tail: Some(tail), left }
+        let left = (head.len() + item_bytes + commas + tail.len()) as u64;
+        ListBody { head: Some(Bytes::from(head)), items, whole, next: 0, tail: Some(tail), left }
     }
 
     fn is_done(&self) -> bool {
@@ -225,7 +237,7 @@ impl ListBody {
     /// A list without items, and the items, none of which is copied.
     fn pieces(self) -> Vec<Bytes> {
         let mut head = self.head.unwrap_or_default().to_vec();
-        head.extend_from_slice(b"]}");
+        head.extend_from_slice(self.tail.unwrap_or_default().trim_ascii_end());
         let items = self.items.iter().map(|item| item.bytes.clone());
         std::iter::once(Bytes::from(head)).chain(items).collect()
     }
@@ -240,14 +252,21 @@ impl ListBody {
         }
         while chunk.len() < LIST_CHUNK_BYTES {
             let Some(item) = self.items.get(self.next) else { break };
-            chunk.extend_from_slice(if self.next == 0 { b"{" } else { b",{" });
+            if self.next > 0 {
+                chunk.extend_from_slice(b",");
+            }
             self.next += 1;
-            chunk.extend_from_slice(item.list_bytes());
+            if self.whole {
+                chunk.extend_from_slice(&item.bytes);
+            } else {
+                chunk.extend_from_slice(b"{");
+                chunk.extend_from_slice(item.list_bytes());
+            }
         }
         if self.next == self.items.len()
             && let Some(tail) = self.tail.take()
         {
-            chunk.extend_from_slice(tail);
+            chunk.extend_from_slice(&tail);
         }
         self.left = self.left.saturating_sub(chunk.len() as u64);
         Some(chunk.freeze())
@@ -263,14 +282,14 @@ impl ListBody {
     }
 }
 
-/// Where the bytes of a stream come from: each call waits for the next piece; None ends it.
+/// The source of a stream's bytes: each call waits for the next piece; None ends it.
 pub(crate) trait Source: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
 }
 
 type Step = Pin<Box<dyn Future<Output = Option<(Bytes, Box<dyn Steps>)>> + Send>>;
 
-/// A source behind a pointer: each step gives it back.
+/// A boxed source: each step returns it.
 trait Steps: Send {
     fn step(self: Box<Self>) -> Step;
 }
@@ -315,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_as_long_as_it_says() {
+    fn list_length_matches_content_length() {
         let item =
             |n: u64| Arc::new(Item::new("a", n, Bytes::from(format!("{{\"kind\":\"A\",\"metadata\":{{\"n\":{n}}}}}"))));
         let body = ListBody::new(b"{\"items\":[".to_vec(), vec![item(1), item(2)]);
@@ -326,10 +345,24 @@ mod tests {
         assert_eq!(ListBody::new(b"[".to_vec(), vec![]).collect(), b"[]}\n");
     }
 
+    #[test]
+    fn whole_items_repeat_their_kind() {
+        let item =
+            |n: u64| Arc::new(Item::new("a", n, Bytes::from(format!(r#"{{"kind":"A","metadata":{{"n":{n}}}}}"#))));
+        let list = || {
+            let tail = b"],\"kind\":\"AList\"}\n".to_vec();
+            ListBody::from_items(b"{\"items\":[".to_vec(), vec![item(1), item(2)], tail)
+        };
+        let (left, all) = (list().left, list().collect());
+        let items = br#"{"items":[{"kind":"A","metadata":{"n":1}},{"kind":"A","metadata":{"n":2}}],"kind":"AList"}"#;
+        assert_eq!((left, all.trim_ascii_end()), (all.len() as u64, &items[..]));
+        assert_eq!(list().pieces()[0], Bytes::from_static(br#"{"items":[],"kind":"AList"}"#));
+    }
+
     #[tokio::test]
-    async fn a_body_in_turns_is_the_same_body() {
+    async fn pacing_does_not_change_the_body() {
         let all: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
-        let mut body = Body::from(all.clone()).paced(Turns::default());
+        let mut body = Body::from(all.clone()).paced(CpuPermits::default());
         assert_eq!(body.size_hint().exact(), Some(100_000));
         let mut sent = Vec::new();
         while !body.is_end_stream() {
@@ -340,18 +373,18 @@ mod tests {
             assert_eq!(body.size_hint().exact(), Some((all.len() - sent.len()) as u64));
         }
         assert_eq!(sent, all);
-        assert!(matches!(Body::from(vec![0; 100]).paced(Turns::default()), Body::Full(_)), "one turn is enough");
+        assert!(matches!(Body::from(vec![0; 100]).paced(CpuPermits::default()), Body::Full(_)), "one turn is enough");
     }
 
     #[test]
-    fn a_list_is_taken_apart_without_a_copy() {
+    fn list_frames_are_not_copied() {
         let long = format!(r#"{{"kind":"A","metadata":{{"name":"{}"}}}}"#, "a".repeat(2 * TURN_BYTES));
         let item = Arc::new(Item::new("a", 1, Bytes::from(long)));
         let list = ListBody::new(b"{\"items\":[".to_vec(), vec![item.clone()]);
-        let mut body = Body::held(Body::List(list).paced(Turns::default()), Box::new(()));
-        assert!(body.take_apart() && !Body::empty().take_apart());
-        let Body::Held(held) = body else { panic!("it is held still") };
-        let Body::Pieces(pieces) = held.body else { panic!("pieces") };
+        let mut body = Body::held(Body::List(list).paced(CpuPermits::default()), Box::new(()));
+        assert!(body.take_items() && !Body::empty().take_items());
+        let Body::Guarded(held) = body else { panic!("it is held still") };
+        let Body::Frames(pieces) = held.body else { panic!("pieces") };
         let pieces: Vec<Bytes> = pieces.collect();
         assert_eq!(pieces, [Bytes::from_static(b"{\"items\":[]}"), item.bytes.clone()]);
         assert_eq!(pieces[1].as_ptr(), item.bytes.as_ptr());

@@ -1,4 +1,4 @@
-//! Which pages of other origins a browser may let call the server.
+//! CORS: the origins whose pages a browser allows to call the server.
 
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use regex_automata::nfa::thompson::pikevm::PikeVM;
@@ -25,7 +25,7 @@ pub enum PatternError {
 }
 
 impl Cors {
-    /// A pattern that does not hold both ends of the host would let in names that merely contain it.
+    /// A pattern that is not anchored at both ends of the host would also match names that contain it.
     pub fn new(patterns: &[&str]) -> Result<Cors, PatternError> {
         let mut all = Vec::new();
         for pattern in patterns {
@@ -58,9 +58,9 @@ impl Cors {
             return None;
         }
         self.origin(headers)?;
-        let mut answer = Response::new(Body::empty());
-        *answer.status_mut() = StatusCode::NO_CONTENT;
-        Some(answer)
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Some(response)
     }
 
     pub(crate) fn add_headers(&self, request: &HeaderMap, headers: &mut HeaderMap) {

@@ -1,11 +1,12 @@
-//! What a client requests, without the body: method, path, query and headers, and what was parsed from them.
+//! The head of a request: method, path, query and headers, and the values that are parsed from them.
 
 use http::header::AsHeaderName;
 use http::{HeaderMap, Method};
 
 use super::info::{Query, RequestInfo};
 
-/// The head of a request. Authentication removes the credentials from its headers; nothing else changes it.
+/// The head of a request. Authentication removes the credentials from its headers; the router notes whether objects have a type; nothing else
+/// changes it.
 pub(crate) struct RequestHead {
     pub method: Method,
     pub path: String,
@@ -15,6 +16,8 @@ pub(crate) struct RequestHead {
     pub info: RequestInfo,
     /// Seconds since the Unix epoch, the same for the whole request.
     pub now: i64,
+    /// The objects have no type: they are custom resources, of which only the metadata has a protobuf encoding.
+    pub untyped: bool,
 }
 
 impl RequestHead {
@@ -22,7 +25,7 @@ impl RequestHead {
     pub(crate) fn new(method: Method, path: String, raw_query: String, now: i64) -> RequestHead {
         let query = Query::parse(&raw_query);
         let info = RequestInfo::parse(&method, &path, &query);
-        RequestHead { method, path, raw_query, query, headers: HeaderMap::new(), info, now }
+        RequestHead { method, path, raw_query, query, headers: HeaderMap::new(), info, now, untyped: false }
     }
 
     /// The value of a header, if it is text.

@@ -10,7 +10,7 @@ use http::Method;
 /// The parts of a path: `/apis/apps/v1/namespaces/prod/deployments/web/scale`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// Below /api/V or /apis/G/V; else all but `path` is empty.
+    /// Whether the path is below /api/V or /apis/G/V; otherwise all fields except `path` are empty.
     pub is_resource: bool,
     pub path: String,
     pub verb: &'static str,
@@ -20,7 +20,7 @@ pub struct RequestInfo {
     pub resource: String,
     pub name: String,
     pub subresource: String,
-    /// Path behind the subresource, for proxies.
+    /// The path after the subresource, for proxies.
     pub rest: String,
 }
 
@@ -60,7 +60,7 @@ impl RequestInfo {
     }
 
     fn read_resource(&mut self, mut parts: &[Cow<'_, str>]) {
-        // The old way to watch: /api/v1/watch/pods.
+        // The deprecated path of a watch: /api/v1/watch/pods.
         if parts.first().is_some_and(|part| part == "watch") && parts.len() > 1 {
             parts = &parts[1..];
             self.verb = "watch";
@@ -82,8 +82,8 @@ impl RequestInfo {
     }
 }
 
-/// The decoded parts between slashes. Every request comes here: a loop over short parts is faster than a
-/// search for each.
+/// The decoded segments of a path. Every request calls this: a loop over short segments is faster than a search for
+/// each.
 fn segments(path: &str) -> Vec<Cow<'_, str>> {
     let mut parts = Vec::with_capacity(12);
     let mut start = 0;

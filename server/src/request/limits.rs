@@ -6,27 +6,27 @@ use stdx::sources::SourceLimits;
 
 use super::info::RequestInfo;
 
-/// How long a client may take for its handshake, or for the headers of a request.
+/// The timeout for a handshake and for the headers of a request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the flags say; the defaults are upstream's.
+/// The limits from the flags; the defaults are upstream's.
 #[derive(Debug, Clone)]
 pub struct Limits {
     pub request_timeout: Duration,
-    /// A watch that names no timeout gets between this and twice of it.
+    /// A watch without a timeout gets a random one between this value and twice this value.
     pub min_request_timeout: Duration,
     pub max_requests_inflight: u32,
     pub max_mutating_requests_inflight: u32,
     /// Priority and fairness share out the sum of the two; without it each counts for itself.
     pub fairness: bool,
     pub http2_max_streams: u32,
-    /// How likely a request over HTTP/2 ends its connection, so that clients spread over servers.
+    /// The probability that a request over HTTP/2 ends its connection: clients then spread over servers.
     pub goaway_chance: f64,
-    /// How long the server continues to serve, not ready any more, when it shuts down.
+    /// How long a server that shuts down continues to serve while it is not ready.
     pub shutdown_delay: Duration,
     /// A client that has not finished its handshake, or then its first request, in this time is disconnected.
     pub first_request_timeout: Duration,
-    /// The most connections of clients that are not known yet.
+    /// The maximum number of connections of unauthenticated clients.
     pub unknown_connections: SourceLimits,
 }
 

@@ -1,4 +1,4 @@
-//! Media types: what a client sends, what it wants back, and in which shape.
+//! Content negotiation: the media types of request and response, and the representation of the object.
 
 use api::status::Status;
 
@@ -30,7 +30,7 @@ impl Media {
 
 /// The shape that `as=` requests; the version is that of meta.k8s.io.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Representation {
     Plain,
     Table(&'static str),
     PartialObjectMetadata(&'static str),
@@ -40,28 +40,29 @@ pub(crate) enum Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Accepted {
     pub media: Media,
-    pub shape: Shape,
+    pub shape: Representation,
     pub pretty: bool,
 }
 
 impl Accepted {
-    pub(crate) const JSON: Accepted = Accepted { media: Media::Json, shape: Shape::Plain, pretty: false };
+    pub(crate) const JSON: Accepted = Accepted { media: Media::Json, shape: Representation::Plain, pretty: false };
 
     /// A small number for each format, for cached frames.
     pub(crate) fn code(self) -> u32 {
         let shape = match self.shape {
-            Shape::Plain => 0,
-            Shape::Table("v1") => 1,
-            Shape::Table(_) => 2,
-            Shape::PartialObjectMetadata("v1") => 3,
-            Shape::PartialObjectMetadata(_) => 4,
-            Shape::PartialObjectMetadataList(_) => 5,
+            Representation::Plain => 0,
+            Representation::Table("v1") => 1,
+            Representation::Table(_) => 2,
+            Representation::PartialObjectMetadata("v1") => 3,
+            Representation::PartialObjectMetadata(_) => 4,
+            Representation::PartialObjectMetadataList(_) => 5,
         };
         shape * 4 + self.media as u32
     }
 }
 
 const REPRESENTATIONS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const UNTYPED: &str = "application/json, application/yaml";
 const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// One clause of an Accept header.
@@ -87,11 +88,11 @@ impl<'a> Clause<'a> {
         self.params.iter().find(|(k, _)| *k == key).map_or("", |(_, value)| value)
     }
 
-    /// None where the shape is unknown or not allowed here.
-    fn shape(&self, shapes: bool) -> Option<Shape> {
+    /// None if the representation is unknown or not allowed here.
+    fn shape(&self, shapes: bool) -> Option<Representation> {
         let wanted = self.get("as");
         if wanted.is_empty() {
-            return Some(Shape::Plain);
+            return Some(Representation::Plain);
         }
         let version = match (self.get("g"), self.get("v")) {
             ("meta.k8s.io", "v1") => "v1",
@@ -99,9 +100,9 @@ impl<'a> Clause<'a> {
             _ => return None,
         };
         let shape = match wanted {
-            "Table" => Shape::Table(version),
-            "PartialObjectMetadata" => Shape::PartialObjectMetadata(version),
-            "PartialObjectMetadataList" => Shape::PartialObjectMetadataList(version),
+            "Table" => Representation::Table(version),
+            "PartialObjectMetadata" => Representation::PartialObjectMetadata(version),
+            "PartialObjectMetadataList" => Representation::PartialObjectMetadataList(version),
             _ => return None,
         };
         shapes.then_some(shape)
@@ -114,13 +115,18 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// The media types of an Accept header, the most wanted first, without their parameters.
+/// The media types of an Accept header, the most preferred first, without their parameters.
 pub(crate) fn names(accept: &str) -> Vec<&str> {
     clauses(accept).iter().map(|clause| clause.name).collect()
 }
 
 /// Chooses the format of the response. `shapes` is true if `as=` is supported here.
 pub(crate) fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, NotAcceptable> {
+    accept_typed(header, shapes, true)
+}
+
+/// The same for an object that may be untyped: then only its metadata has a protobuf encoding.
+pub(crate) fn accept_typed(header: Option<&str>, shapes: bool, typed: bool) -> Result<Accepted, NotAcceptable> {
     let header = header.unwrap_or("").trim();
     // The most common header needs no parsing.
     if matches!(header, "" | "*/*" | "application/json") {
@@ -132,12 +138,13 @@ pub(crate) fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, Not
         known = true;
         let pretty = matches!(clause.get("pretty"), "1" | "true");
         if let Some(shape) = clause.shape(shapes)
-            && !(media == Media::Protobuf && matches!(shape, Shape::Table(_)))
+            && !(media == Media::Protobuf && matches!(shape, Representation::Table(_)))
+            && (typed || media != Media::Protobuf || shape != Representation::Plain)
         {
             return Ok(Accepted { media, shape, pretty });
         }
     }
-    Err(if known { NotAcceptable::Shape } else { NotAcceptable::Media })
+    Err(if known { NotAcceptable::Representation } else { NotAcceptable::Media })
 }
 
 /// Nothing that the client accepts is served.
@@ -145,31 +152,34 @@ pub(crate) fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, Not
 pub(crate) enum NotAcceptable {
     #[error("406: Not Acceptable\n\nAvailable representations: {REPRESENTATIONS}")]
     Media,
-    /// Like `Media`, of a watch, which has more representations.
+    /// Like `Media`, for a watch, which has more representations.
     #[error("406: Not Acceptable\n\nAvailable representations: {REPRESENTATIONS}, {STREAMS}")]
     WatchMedia,
-    /// A media type is served, but not in this shape.
+    /// A media type is served, but not in this representation.
     #[error("only the following media types are accepted: {REPRESENTATIONS}")]
-    Shape,
+    Representation,
 }
 
 impl From<NotAcceptable> for Status {
     fn from(error: NotAcceptable) -> Status {
         let mut status = Status::not_acceptable(error.to_string());
-        if error != NotAcceptable::Shape {
+        if error != NotAcceptable::Representation {
             status.details = Some(api::status::Details::default());
         }
         status
     }
 }
 
-/// The format of a body; JSON by default.
-pub(crate) fn content_type(header: Option<&str>) -> Result<Media, Status> {
+/// The format of a body; JSON by default. A custom resource is not `typed`: it has no protobuf encoding.
+pub(crate) fn content_type(header: Option<&str>, typed: bool) -> Result<Media, Status> {
     let name = header.unwrap_or("").split(';').next().unwrap_or("").trim();
     match name {
         "" | "application/json" => Ok(Media::Json),
         "application/yaml" => Ok(Media::Yaml),
-        "application/vnd.kubernetes.protobuf" => Ok(Media::Protobuf),
+        "application/vnd.kubernetes.protobuf" if typed => Ok(Media::Protobuf),
+        _ if !typed => Err(Status::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: {UNTYPED}"
+        ))),
         _ => Err(Status::unsupported_media_type(format!(
             "the body of the request was in an unknown format - accepted media types include: {REPRESENTATIONS}"
         ))),
@@ -184,13 +194,13 @@ mod tests {
     fn accept_headers_choose_media_and_shape() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         let cases = [
-            ("", Some((Media::Json, Shape::Plain))),
-            ("*/*", Some((Media::Json, Shape::Plain))),
-            ("application/yaml", Some((Media::Yaml, Shape::Plain))),
-            ("application/json;q=0.1,application/yaml", Some((Media::Yaml, Shape::Plain))),
-            (table, Some((Media::Json, Shape::Table("v1")))),
-            ("application/vnd.kubernetes.protobuf,application/json", Some((Media::Protobuf, Shape::Plain))),
-            ("application/json;as=Table;g=other;v=v1,application/json", Some((Media::Json, Shape::Plain))),
+            ("", Some((Media::Json, Representation::Plain))),
+            ("*/*", Some((Media::Json, Representation::Plain))),
+            ("application/yaml", Some((Media::Yaml, Representation::Plain))),
+            ("application/json;q=0.1,application/yaml", Some((Media::Yaml, Representation::Plain))),
+            (table, Some((Media::Json, Representation::Table("v1")))),
+            ("application/vnd.kubernetes.protobuf,application/json", Some((Media::Protobuf, Representation::Plain))),
+            ("application/json;as=Table;g=other;v=v1,application/json", Some((Media::Json, Representation::Plain))),
             ("application/json;as=Table", None),
             ("text/plain", None),
         ];

@@ -1,50 +1,75 @@
-//! What is served: the lists of groups, versions and resources, plain and aggregated.
+//! Discovery: the lists of groups, versions and resources, plain and aggregated.
 
-use std::sync::Arc;
+mod extension;
+
+use std::sync::{Arc, OnceLock};
 
 use api::status::Status;
-use api::{Tree, base64, json, tree};
+use api::{Str, Tree, base64, json, tree};
 use aws_lc_rs::digest::{SHA256, SHA512, digest};
 use http::{HeaderValue, Method, header};
-use kinds::{Kind, Subresource, Verb};
+use kinds::custom::compare_versions;
+use kinds::{Subresource, Verb};
+use stdx::sync::Mutex;
 
-use crate::call::{Answer, answer};
+use crate::aggregation::Aggregator;
+use crate::call::{HttpResponse, build_response};
 use crate::registry::respond;
 use crate::request::body::Body;
 use crate::request::head::RequestHead;
 use crate::request::negotiate::{self, Accepted, Media, NotAcceptable};
 use crate::routes::Routes;
+use crate::storage::custom::is_served;
+use crate::storage::kind::Kind;
 use crate::storage::resource::{Resource, Resources};
+use extension::Extensions;
 
-/// The aggregated documents, made once.
+/// The aggregated documents: built when they are first requested, and again after definitions have changed.
+#[derive(Default)]
 pub(crate) struct Documents {
-    core: Aggregated,
-    groups: Aggregated,
+    core: OnceLock<Arc<AggregatedDocument>>,
+    groups: Mutex<Option<(Changes, Arc<AggregatedDocument>)>>,
 }
 
-struct Aggregated {
+/// The changes of definitions, and of extension API servers.
+type Changes = (u64, (u64, u64));
+
+struct AggregatedDocument {
     json: Vec<u8>,
     protobuf: Vec<u8>,
     etag: HeaderValue,
 }
 
 impl Documents {
-    pub(crate) fn new(resources: &Resources) -> Documents {
-        let mut groups = group_names(resources);
-        groups.retain(|group| !group.is_empty());
-        Documents {
-            core: Aggregated::new(&aggregated(resources, &[""])),
-            groups: Aggregated::new(&aggregated(resources, &groups)),
+    fn core(&self, resources: &Resources) -> Arc<AggregatedDocument> {
+        let build = || Arc::new(AggregatedDocument::new(&aggregated_core(resources)));
+        self.core.get_or_init(build).clone()
+    }
+
+    fn groups(&self, resources: &Resources, aggregator: &Aggregator) -> Arc<AggregatedDocument> {
+        let changes = (resources.custom.changes(), aggregator.changes());
+        let mut groups = self.groups.lock();
+        match &*groups {
+            Some((built, document)) if *built == changes => document.clone(),
+            _ => {
+                let document = Arc::new(AggregatedDocument::new(&aggregated(resources, aggregator)));
+                *groups = Some((changes, document.clone()));
+                document
+            }
         }
     }
 }
 
-impl Aggregated {
-    fn new(tree: &Tree) -> Aggregated {
+impl AggregatedDocument {
+    fn new(tree: &Tree) -> AggregatedDocument {
         let json = json::encode(tree, api::schema::type_of("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"));
         let etag = format!("\"{}\"", hex(digest(&SHA512, &json).as_ref()));
         let protobuf = crate::request::codec::protobuf(tree, "apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList");
-        Aggregated { json, protobuf, etag: HeaderValue::from_str(&etag).unwrap_or(HeaderValue::from_static("\"0\"")) }
+        AggregatedDocument {
+            json,
+            protobuf,
+            etag: HeaderValue::from_str(&etag).unwrap_or(HeaderValue::from_static("\"0\"")),
+        }
     }
 }
 
@@ -52,123 +77,152 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// Groups in the order of preference, the core group first.
-fn group_names(resources: &Resources) -> Vec<&'static str> {
-    let mut names = Vec::new();
-    for resource in resources.all() {
-        if !names.contains(&resource.kind.group) {
-            names.push(resource.kind.group);
+/// Groups in the order of preference: the core group first, those of definitions last.
+fn group_names(resources: &Resources) -> Vec<Str> {
+    let mut names: Vec<Str> = Vec::new();
+    for resource in resources.built_in() {
+        if names.last().is_none_or(|last| last != resource.kind.group())
+            && !names.iter().any(|name| name == resource.kind.group())
+        {
+            names.push(Str::new(resource.kind.group()));
         }
     }
+    let custom: Vec<Str> = resources.custom.groups().into_iter().filter(|group| !names.contains(group)).collect();
+    names.extend(custom);
     names
 }
 
-fn versions_of(resources: &Resources, group: &str) -> Vec<&'static str> {
-    let mut versions = Vec::new();
-    for resource in resources.all().iter().filter(|resource| resource.kind.group == group) {
-        if !versions.contains(&resource.kind.version) {
-            versions.push(resource.kind.version);
-        }
+/// The resources of a group: the built-in ones, then those of definitions by name.
+fn resources_of(resources: &Resources, group: &str) -> Vec<Arc<Resource>> {
+    let built_in = resources.built_in().iter().filter(|resource| resource.kind.group() == group);
+    let mut all: Vec<Arc<Resource>> = built_in.cloned().collect();
+    for entry in resources.custom.group_entries(group) {
+        all.extend(resources.custom.resources(&entry).iter().filter(|resource| is_served(resource)).cloned());
     }
+    all
+}
+
+/// The versions of a group by preference: those of built-in kinds in the order of their list.
+fn versions_of(resources: &[Arc<Resource>]) -> Vec<Str> {
+    let mut versions: Vec<Str> = Vec::new();
+    let mut add = |resource: &Arc<Resource>| {
+        if !versions.iter().any(|version| version == resource.kind.version()) {
+            versions.push(Str::new(resource.kind.version()));
+        }
+    };
+    let (built_in, mut custom): (Vec<_>, Vec<_>) = resources.iter().partition(|resource| resource.kind.row().is_some());
+    custom.sort_by(|a, b| compare_versions(b.kind.version(), a.kind.version()));
+    built_in.into_iter().chain(custom).for_each(&mut add);
     versions
 }
 
-fn resources_of<'a>(
-    resources: &'a Resources,
-    group: &'a str,
-    version: &'a str,
-) -> impl Iterator<Item = &'a Arc<Resource>> {
-    resources.all().iter().filter(move |resource| resource.kind.group == group && resource.kind.version == version)
-}
-
 /// Serves /api, /apis and the paths below them down to a version.
-pub(crate) fn route(routes: &Routes, head: &RequestHead) -> Result<Option<Answer>, Status> {
+pub(crate) fn route(routes: &Routes, head: &RequestHead) -> Result<Option<HttpResponse>, Status> {
     if head.path.starts_with("//") {
         return Ok(None);
     }
+    let resources = &routes.registry.storage.resources;
     let parts: Vec<&str> = head.path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
-        ["api"] => top(head, &routes.discovery.core, api_versions(routes)).map(Some),
-        ["apis"] => top(head, &routes.discovery.groups, group_list(routes)).map(Some),
-        ["api", "v1"] => plain(head, resource_list(routes, "", "v1")).map(Some),
+        ["api"] => top(head, || routes.discovery.core(resources), || api_versions(routes)).map(Some),
+        ["apis"] => {
+            let groups = || routes.discovery.groups(resources, &routes.aggregator);
+            top(head, groups, || group_list(resources, &routes.aggregator)).map(Some)
+        }
+        ["api", "v1"] => plain(head, resource_list(&resources_of(resources, ""), "", "v1")).map(Some),
         ["api", _] => Err(Status::no_resource()),
-        ["apis", group] if !group.is_empty() && routes.registry.storage.resources.has_group(group) => {
-            plain_any(head, api_group(routes, group)).map(Some)
+        ["apis", group] if !group.is_empty() => {
+            let (found, extensions) = (resources_of(resources, group), Extensions::new(&routes.aggregator));
+            let is_served = !found.is_empty() || extensions.has_group(group);
+            is_served.then(|| plain_any(head, api_group(&found, &extensions, group))).transpose()
         }
-        ["apis", group, version] if routes.registry.storage.resources.has_version(group, version) => {
-            plain(head, resource_list(routes, group, version)).map(Some)
-        }
-        ["apis", group, _] if !group.is_empty() && routes.registry.storage.resources.has_group(group) => {
-            Err(Status::no_resource())
-        }
+        ["apis", group, version] if !group.is_empty() => version_list(resources, head, group, version),
         _ => Ok(None),
     }
+}
+
+fn version_list(
+    resources: &Resources,
+    head: &RequestHead,
+    group: &str,
+    version: &str,
+) -> Result<Option<HttpResponse>, Status> {
+    let found = resources_of(resources, group);
+    if found.iter().any(|resource| resource.kind.version() == version) {
+        return plain(head, resource_list(&found, group, version)).map(Some);
+    }
+    // In upstream another handler serves the groups of definitions, and has no Status for this.
+    if resources.has_group(group) { Err(Status::no_resource()) } else { Ok(None) }
 }
 
 fn check_method(head: &RequestHead) -> Result<(), Status> {
     if matches!(head.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Status::method_not_allowed()) }
 }
 
-fn plain(head: &RequestHead, tree: Tree) -> Result<Answer, Status> {
+fn plain(head: &RequestHead, tree: Tree) -> Result<HttpResponse, Status> {
     check_method(head)?;
     plain_any(head, tree)
 }
 
-fn plain_any(head: &RequestHead, tree: Tree) -> Result<Answer, Status> {
+fn plain_any(head: &RequestHead, tree: Tree) -> Result<HttpResponse, Status> {
     let accepted = negotiate::accept(head.header(header::ACCEPT), false)?;
     Ok(encoded(&tree, accepted))
 }
 
-/// Discovery's own types are found by name: they have no group of their own.
-fn encoded(tree: &Tree, accepted: Accepted) -> Answer {
+/// Discovery types are looked up by name: they have no group of their own.
+fn encoded(tree: &Tree, accepted: Accepted) -> HttpResponse {
     let ty = api::schema::type_named("meta/v1", tree.str("kind"));
     match (accepted.media, ty) {
-        (Media::Protobuf, Some(ty)) => answer(200, accepted.media.name(), api::protobuf::encode(tree, ty)),
+        (Media::Protobuf, Some(ty)) => build_response(200, accepted.media.name(), api::protobuf::encode(tree, ty)),
         (Media::Protobuf, None) => respond::encoded_as(200, tree, ty, Accepted::JSON),
         _ => respond::encoded_as(200, tree, ty, accepted),
     }
 }
 
-fn top(head: &RequestHead, documents: &Aggregated, plain: Tree) -> Result<Answer, Status> {
+fn top(
+    head: &RequestHead,
+    documents: impl FnOnce() -> Arc<AggregatedDocument>,
+    plain: impl FnOnce() -> Tree,
+) -> Result<HttpResponse, Status> {
     // Upstream's list of groups accepts every method.
     if head.path.trim_end_matches('/') == "/api" {
         check_method(head)?;
     }
     match requested(head.header(header::ACCEPT).unwrap_or("")) {
-        Requested::Aggregated(media) => Ok(aggregated_answer(head, documents, media)),
-        Requested::Plain => plain_any(head, plain),
-        Requested::Nothing => Err(NotAcceptable::Shape.into()),
+        RequestedFormat::Aggregated(media) => Ok(aggregated_response(head, &documents(), media)),
+        RequestedFormat::Plain => plain_any(head, plain()),
+        RequestedFormat::Nothing => Err(NotAcceptable::Representation.into()),
     }
 }
 
-enum Requested {
+enum RequestedFormat {
     Aggregated(Media),
     Plain,
     Nothing,
 }
 
 /// The first clause that can be served.
-fn requested(accept: &str) -> Requested {
-    let mut asked = false;
+fn requested(accept: &str) -> RequestedFormat {
+    let mut any_aggregated = false;
     for clause in accept.split(',').map(str::trim) {
         let name = clause.split(';').next().unwrap_or("").trim();
         let has = |param: &str| clause.split(';').any(|part| part.trim() == param);
         let aggregated = clause.contains("as=APIGroupDiscoveryList");
-        asked |= aggregated;
+        any_aggregated |= aggregated;
         let served = has("g=apidiscovery.k8s.io") && has("v=v2");
         match name {
-            "application/json" if aggregated && served => return Requested::Aggregated(Media::Json),
+            "application/json" if aggregated && served => return RequestedFormat::Aggregated(Media::Json),
             "application/vnd.kubernetes.protobuf" if aggregated && served => {
-                return Requested::Aggregated(Media::Protobuf);
+                return RequestedFormat::Aggregated(Media::Protobuf);
             }
-            _ if !aggregated => return Requested::Plain,
+            _ if !aggregated => return RequestedFormat::Plain,
             _ => {}
         }
     }
-    if asked { Requested::Nothing } else { Requested::Plain }
+    if any_aggregated { RequestedFormat::Nothing } else { RequestedFormat::Plain }
 }
 
-fn aggregated_answer(head: &RequestHead, documents: &Aggregated, media: Media) -> Answer {
+fn aggregated_response(head: &RequestHead, documents: &AggregatedDocument, media: Media) -> HttpResponse {
     let same = head.header(header::IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == documents.etag.as_bytes());
     let (content_type, bytes) = match media {
         Media::Protobuf => (
@@ -177,8 +231,11 @@ fn aggregated_answer(head: &RequestHead, documents: &Aggregated, media: Media) -
         ),
         _ => ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", &documents.json),
     };
-    let mut response =
-        if same { answer(304, content_type, Body::empty()) } else { answer(200, content_type, bytes.clone()) };
+    let mut response = if same {
+        build_response(304, content_type, Body::empty())
+    } else {
+        build_response(200, content_type, bytes.clone())
+    };
     if same {
         response.headers_mut().remove(header::CONTENT_TYPE);
     }
@@ -196,21 +253,31 @@ fn api_versions(routes: &Routes) -> Tree {
     }
 }
 
-fn group_list(routes: &Routes) -> Tree {
-    let groups = group_names(&routes.registry.storage.resources).into_iter().filter(|group| !group.is_empty());
-    let groups: Vec<Tree> = groups.map(|group| group_entry(routes, group)).collect();
+fn group_list(resources: &Resources, aggregator: &Aggregator) -> Tree {
+    let extensions = Extensions::new(aggregator);
+    let entry = |group: &Str| group_entry(&resources_of(resources, group), &extensions, group);
+    let groups: Vec<Tree> = named_groups(resources, &extensions).iter().map(entry).collect();
     tree! { "kind" => "APIGroupList", "apiVersion" => "v1", "groups" => groups }
 }
 
-fn group_entry(routes: &Routes, group: &str) -> Tree {
-    let version = |version: &&str| tree! { "groupVersion" => format!("{group}/{version}"), "version" => *version };
-    let versions: Vec<Tree> = versions_of(&routes.registry.storage.resources, group).iter().map(version).collect();
+/// All groups except the core group, in order.
+fn named_groups(resources: &Resources, extensions: &Extensions) -> Vec<Str> {
+    let mut names = group_names(resources);
+    names.retain(|group| !group.is_empty());
+    extensions.merge_groups(names)
+}
+
+fn group_entry(resources: &[Arc<Resource>], extensions: &Extensions, group: &str) -> Tree {
+    let version =
+        |version: &Str| tree! { "groupVersion" => format!("{group}/{version}"), "version" => version.clone() };
+    let versions = extensions.merge_versions(group, versions_of(resources));
+    let versions: Vec<Tree> = versions.iter().map(version).collect();
     let preferred = versions.first().cloned().unwrap_or_default();
     tree! { "name" => group, "versions" => versions, "preferredVersion" => preferred }
 }
 
-fn api_group(routes: &Routes, group: &str) -> Tree {
-    let mut tree = group_entry(routes, group);
+fn api_group(resources: &[Arc<Resource>], extensions: &Extensions, group: &str) -> Tree {
+    let mut tree = group_entry(resources, extensions, group);
     tree.set("kind", "APIGroup");
     tree.set("apiVersion", "v1");
     tree
@@ -224,12 +291,12 @@ fn names(names: &[&str]) -> Tree {
     Tree::List(names.iter().map(|name| Tree::from(*name)).collect())
 }
 
-fn resource_list(routes: &Routes, group: &str, version: &str) -> Tree {
+fn resource_list(all: &[Arc<Resource>], group: &str, version: &str) -> Tree {
     let mut resources = Vec::new();
-    for resource in resources_of(&routes.registry.storage.resources, group, version) {
+    for resource in all.iter().filter(|resource| resource.kind.version() == version) {
         resources.push(resource_entry(resource));
-        for sub in resource.kind.subresources {
-            resources.push(subresource_entry(resource.kind, sub));
+        for sub in resource.kind.subresources() {
+            resources.push(subresource_entry(&resource.kind, sub));
         }
     }
     let group_version = if group.is_empty() { version.to_string() } else { format!("{group}/{version}") };
@@ -241,55 +308,74 @@ fn resource_list(routes: &Routes, group: &str, version: &str) -> Tree {
 }
 
 fn resource_entry(resource: &Resource) -> Tree {
-    let kind = resource.kind;
+    let kind = &resource.kind;
     let mut entry = tree! {
-        "name" => kind.plural, "singularName" => kind.singular, "namespaced" => kind.namespaced,
-        "kind" => kind.kind, "verbs" => verbs(kind.verbs),
+        "name" => kind.plural(), "singularName" => kind.singular(), "namespaced" => kind.namespaced,
+        "kind" => kind.kind(), "verbs" => verbs(kind.verbs()),
     };
-    for (key, values) in [("shortNames", kind.short_names), ("categories", kind.categories)] {
+    for (key, values) in [("shortNames", kind.short_names()), ("categories", kind.categories())] {
         if !values.is_empty() {
-            entry.set(key, names(values));
+            entry.set(key, names(&values));
         }
     }
-    if !kind.storage.is_empty() && kind.has(Verb::Create) {
-        entry.set("storageVersionHash", storage_hash(resource.stored));
+    if !kind.storage().is_empty() && kind.has(Verb::Create) {
+        entry.set("storageVersionHash", storage_hash(resource));
     }
     entry
 }
 
 /// Upstream's fingerprint of the version in which a kind is stored.
-fn storage_hash(kind: &Kind) -> String {
-    let version = kind.upstream_version.unwrap_or(kind.version);
-    let text = format!("{}/{}/{}", kind.group, version, kind.kind);
+fn storage_hash(resource: &Resource) -> String {
+    let text = match (resource.stored_row(), resource.kind.definition()) {
+        (Some(row), _) => {
+            format!("{}/{}/{}", row.group, row.upstream_version.unwrap_or(row.version), row.kind)
+        }
+        (None, Some(custom)) => {
+            let version = custom.definition.storage_version().map_or("", |version| version.name.as_str());
+            format!("{}/{version}/{}", resource.kind.group(), resource.kind.kind())
+        }
+        (None, None) => String::new(),
+    };
     base64::encode(&digest(&SHA256, text.as_bytes()).as_ref()[..8])
 }
 
 fn subresource_entry(kind: &Kind, sub: &Subresource) -> Tree {
     let mut entry = tree! {
-        "name" => format!("{}/{}", kind.plural, sub.name), "singularName" => "", "namespaced" => kind.namespaced,
-        "kind" => sub.gvk.map_or(kind.kind, |(_, _, kind)| kind), "verbs" => verbs(sub.verbs),
+        "name" => format!("{}/{}", kind.plural(), sub.name), "singularName" => "", "namespaced" => kind.namespaced,
+        "kind" => sub.gvk.map_or(kind.kind(), |(_, _, kind)| kind), "verbs" => verbs(sub.verbs),
     };
-    if let Some((group, version, _)) = sub.gvk.filter(|(group, _, _)| *group != kind.group) {
+    if let Some((group, version, _)) = sub.gvk.filter(|(group, _, _)| *group != kind.group()) {
         entry.set("group", group);
         entry.set("version", version);
     }
     entry
 }
 
-fn aggregated(resources: &Resources, groups: &[&str]) -> Tree {
-    let items: Vec<Tree> = groups.iter().map(|group| aggregated_group(resources, group)).collect();
+fn aggregated(resources: &Resources, aggregator: &Aggregator) -> Tree {
+    let extensions = Extensions::new(aggregator);
+    let entry = |group: &Str| {
+        let all = resources_of(resources, group);
+        let version = |version: &Str| match extensions.find(group, version) {
+            Some(service) => extension::aggregated_version(aggregator, service),
+            None => aggregated_version(&all, version),
+        };
+        let versions = extensions.merge_versions(group, versions_of(&all));
+        aggregated_group(group, versions.iter().map(version).collect())
+    };
+    list_of(named_groups(resources, &extensions).iter().map(entry).collect())
+}
+
+fn aggregated_core(resources: &Resources) -> Tree {
+    let all = resources_of(resources, "");
+    let versions = versions_of(&all).iter().map(|version| aggregated_version(&all, version)).collect();
+    list_of(vec![aggregated_group("", versions)])
+}
+
+fn list_of(items: Vec<Tree>) -> Tree {
     tree! { "kind" => "APIGroupDiscoveryList", "apiVersion" => "apidiscovery.k8s.io/v2", "metadata" => tree! {}, "items" => items }
 }
 
-fn aggregated_group(resources: &Resources, group: &str) -> Tree {
-    let versions: Vec<Tree> = versions_of(resources, group)
-        .into_iter()
-        .map(|version| {
-            let resources: Vec<Tree> =
-                resources_of(resources, group, version).map(|resource| aggregated_resource(resource.kind)).collect();
-            tree! { "version" => version, "resources" => resources, "freshness" => "Current" }
-        })
-        .collect();
+fn aggregated_group(group: &str, versions: Vec<Tree>) -> Tree {
     let metadata = if group.is_empty() {
         tree! {}
     } else {
@@ -298,35 +384,53 @@ fn aggregated_group(resources: &Resources, group: &str) -> Tree {
     tree! { "metadata" => metadata, "versions" => versions }
 }
 
+fn aggregated_version(all: &[Arc<Resource>], version: &Str) -> Tree {
+    let of_version = all.iter().filter(|resource| resource.kind.version() == version.as_str());
+    let resources: Vec<Tree> = of_version.map(|resource| aggregated_resource(&resource.kind)).collect();
+    tree! { "version" => version.clone(), "resources" => resources, "freshness" => "Current" }
+}
+
 fn response_kind(group: &str, version: &str, kind: &str) -> Tree {
     tree! { "group" => group, "version" => version, "kind" => kind }
 }
 
 fn aggregated_resource(kind: &Kind) -> Tree {
     let mut entry = tree! {
-        "resource" => kind.plural,
-        "responseKind" => response_kind("", "", kind.kind),
+        "resource" => kind.plural(),
+        "responseKind" => own_kind(kind),
         "scope" => if kind.namespaced { "Namespaced" } else { "Cluster" },
-        "singularResource" => kind.singular,
-        "verbs" => verbs(kind.verbs),
+        "singularResource" => kind.singular(),
+        "verbs" => verbs(kind.verbs()),
     };
-    for (key, values) in [("shortNames", kind.short_names), ("categories", kind.categories)] {
+    for (key, values) in [("shortNames", kind.short_names()), ("categories", kind.categories())] {
         if !values.is_empty() {
-            entry.set(key, names(values));
+            entry.set(key, names(&values));
         }
     }
-    if !kind.subresources.is_empty() {
-        let subresources: Vec<Tree> = kind.subresources.iter().map(|sub| aggregated_subresource(kind, sub)).collect();
+    if !kind.subresources().is_empty() {
+        let subresources: Vec<Tree> = kind.subresources().iter().map(|sub| aggregated_subresource(kind, sub)).collect();
         entry.set("subresources", subresources);
     }
     entry
 }
 
+/// Upstream omits the group and version of built-in kinds, which are those of the enclosing entry.
+fn own_kind(kind: &Kind) -> Tree {
+    match kind.definition() {
+        Some(_) => response_kind(kind.group(), kind.version(), kind.kind()),
+        None => response_kind("", "", kind.kind()),
+    }
+}
+
 fn aggregated_subresource(kind: &Kind, sub: &Subresource) -> Tree {
     let (group, version, name) = match sub.gvk {
-        Some((group, version, name)) if group != kind.group => (group, version, name),
+        Some((group, version, name)) if group != kind.group() => (group, version, name),
         Some((_, _, name)) => ("", "", name),
-        None => ("", "", kind.kind),
+        None => {
+            return tree! {
+                "subresource" => sub.name, "responseKind" => own_kind(kind), "verbs" => verbs(sub.verbs),
+            };
+        }
     };
     tree! { "subresource" => sub.name, "responseKind" => response_kind(group, version, name), "verbs" => verbs(sub.verbs) }
 }

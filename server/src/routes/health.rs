@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use api::{Tree, tree};
 use http::Method;
+use stdx::cidr::IpNet;
 
-use crate::call::{Answer, answer, json_answer, text};
+use crate::call::{HttpResponse, build_response, json_response, text};
 use crate::request::head::RequestHead;
 use crate::routes::Routes;
 
 pub use slis::Slis;
 
-/// What the health checks report of the start and the end of the server.
+/// The state of startup and shutdown for the health checks.
 pub struct Health {
     /// A bit for each [`Step`] of the start that is done.
     done: AtomicU8,
@@ -24,18 +25,18 @@ pub struct Health {
     slis: Slis,
 }
 
-/// What a server makes for itself when it starts.
+/// The steps in which a starting server creates its own objects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// What belongs to no namespace: namespaces, priority classes, levels and flows, groups, addresses.
+    /// Cluster-scoped objects: namespaces, priority classes, levels and flows, groups, addresses.
     Cluster,
     /// The roles and bindings of a new cluster, as they should be.
     Roles,
-    /// What publishes facts about this server: its CA bundles, its lease.
+    /// Objects that describe this server: its CA bundles, its lease.
     Identity,
     /// The `kubernetes` service and its endpoints.
     Service,
-    /// What puts the addresses and ports of services right runs.
+    /// The loops that repair the addresses and ports of services run.
     Repair,
 }
 
@@ -63,36 +64,36 @@ impl Health {
     }
 }
 
-pub(crate) async fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
+pub(crate) async fn route(routes: &Routes, head: &RequestHead) -> Option<HttpResponse> {
     let path = head.path.as_str();
     if path == "/version" || path == "/version/" {
         return Some(version(head));
     }
     if path == "/" {
-        return Some(json_answer(200, &paths(routes)));
+        return Some(json_response(200, &paths(routes)));
     }
     if path == "/statusz" || path == "/flagz" {
-        return Some(text(200, &about(routes, path)));
+        return Some(text(200, &status_page(routes, path)));
     }
-    if let Some(answer) = crate::routes::openid::route(routes, head) {
-        return Some(answer);
+    if let Some(response) = crate::routes::openid::route(routes, head) {
+        return Some(response);
     }
     if path == "/metrics" {
         routes.fairness.show();
-        return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", routes.metrics.text()));
+        return Some(build_response(200, "text/plain; version=0.0.4; charset=utf-8", routes.metrics.text()));
     }
     checks::route(routes, head).await
 }
 
-/// What clients read as the version of Kubernetes that is spoken here.
-fn version(head: &RequestHead) -> Answer {
+/// The version of Kubernetes that this server implements.
+fn version(head: &RequestHead) -> HttpResponse {
     if !matches!(head.method, Method::GET | Method::HEAD) {
-        return crate::call::status_answer(
+        return crate::call::status_response(
             &api::status::Status::method_not_allowed(),
             crate::request::negotiate::Accepted::JSON,
         );
     }
-    json_answer(
+    json_response(
         200,
         &tree! {
             "major" => "1",
@@ -112,7 +113,7 @@ fn version(head: &RequestHead) -> Answer {
     )
 }
 
-/// What is there besides groups and checks.
+/// Paths other than groups and checks.
 const PATHS: &[&str] = &[
     "/.well-known/openid-configuration",
     "/api",
@@ -143,11 +144,11 @@ fn architecture() -> &'static str {
 fn paths(routes: &Routes) -> Tree {
     let mut paths: Vec<String> = PATHS.iter().map(|path| path.to_string()).collect();
     paths.extend(checks::paths());
-    for resource in routes.registry.storage.resources.all() {
-        let kind = resource.kind;
-        if !kind.group.is_empty() {
-            paths.push(format!("/apis/{}", kind.group));
-            paths.push(format!("/apis/{}/{}", kind.group, kind.version));
+    for resource in routes.registry.storage.resources.built_in() {
+        let kind = &resource.kind;
+        if !kind.group().is_empty() {
+            paths.push(format!("/apis/{}", kind.group()));
+            paths.push(format!("/apis/{}/{}", kind.group(), kind.version()));
         }
     }
     paths.sort();
@@ -155,16 +156,15 @@ fn paths(routes: &Routes) -> Tree {
     tree! { "paths" => Tree::List(paths.into_iter().map(Tree::from).collect()) }
 }
 
-/// A page for people who debug: what runs here, since when, and with which settings.
-fn about(routes: &Routes, path: &str) -> String {
+/// The /statusz and /flagz pages: version, start time and settings of the component.
+fn status_page(routes: &Routes, path: &str) -> String {
     let name = path.trim_start_matches('/');
     let head = format!(
         "\napiserver {name}\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\n"
     );
     if name == "flagz" {
         let config = &routes.registry.config;
-        let cidrs: Vec<String> =
-            config.service_cidrs.iter().map(|(network, bits)| format!("{network}/{bits}")).collect();
+        let cidrs: Vec<String> = config.service_cidrs.iter().map(IpNet::to_string).collect();
         return format!(
             "{head}advertise-address={}\nevent-ttl={}s\nsecure-port={}\nservice-cluster-ip-range={}\nservice-node-port-range={}-{}\n",
             config.advertise_address,

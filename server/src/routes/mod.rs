@@ -9,20 +9,22 @@ pub mod why;
 
 use std::sync::{Arc, OnceLock};
 
+use crate::aggregation::Aggregator;
 use crate::fairness::Fairness;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 
-/// What the handlers of the paths work with.
+/// The dependencies of the handlers.
 pub struct Routes {
     pub registry: Arc<Registry>,
     pub metrics: Arc<Metrics>,
     pub(crate) fairness: Arc<Fairness>,
-    /// Whether requests pass priority and fairness, so that there is something to dump.
+    /// Whether priority and fairness is enabled, and its dump available.
     pub(crate) is_fair: bool,
     pub health: health::Health,
     /// The scheduler that explains why a pod is pending.
-    pub scheduler: OnceLock<Arc<dyn why::Explains>>,
+    pub scheduler: OnceLock<Arc<dyn why::SchedulingExplainer>>,
+    pub(crate) aggregator: Arc<Aggregator>,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
 }
@@ -30,15 +32,17 @@ pub struct Routes {
 impl Routes {
     pub(crate) fn new(
         registry: Arc<Registry>,
+        aggregator: Aggregator,
         metrics: Arc<Metrics>,
-        fairness: Arc<Fairness>,
-        is_fair: bool,
+        fairness: (Arc<Fairness>, bool),
     ) -> Routes {
+        let (fairness, is_fair) = fairness;
         Routes {
-            discovery: discovery::Documents::new(&registry.storage.resources),
+            discovery: discovery::Documents::default(),
             openapi: openapi::Documents::default(),
             health: health::Health::new(registry.now()),
             scheduler: OnceLock::new(),
+            aggregator: Arc::new(aggregator),
             registry,
             metrics,
             fairness,

@@ -1,14 +1,14 @@
-//! OpenID Connect discovery: how other servers verify the tokens of service accounts.
+//! OpenID Connect discovery, with which other servers verify the tokens of service accounts.
 
 use api::{Tree, list, tree};
 
 use crate::authentication::token::Tokens;
-use crate::call::{Answer, answer};
+use crate::call::{HttpResponse, build_response};
 use crate::request::head::RequestHead;
 use crate::routes::Routes;
 
 /// Serves the two documents; None without a signing key, or for another path.
-pub(crate) fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
+pub(crate) fn route(routes: &Routes, head: &RequestHead) -> Option<HttpResponse> {
     let tokens = routes.registry.authentication.config.tokens.as_ref()?;
     match head.path.as_str() {
         "/.well-known/openid-configuration" => Some(json(&configuration(routes, tokens), "application/json")),
@@ -17,8 +17,8 @@ pub(crate) fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
     }
 }
 
-fn json(tree: &Tree, content_type: &'static str) -> Answer {
-    answer(200, content_type, api::json::encode(tree, None))
+fn json(tree: &Tree, content_type: &'static str) -> HttpResponse {
+    build_response(200, content_type, api::json::encode(tree, None))
 }
 
 fn configuration(routes: &Routes, tokens: &Tokens) -> Tree {

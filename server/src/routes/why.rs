@@ -10,7 +10,7 @@ use http::Method;
 use kinds::User;
 use store::BoxFuture;
 
-use crate::call::{Answer, Call, Caller, json_answer};
+use crate::call::{Call, Caller, HttpResponse, json_response};
 use crate::registry::options::WriteOptions;
 use crate::registry::verbs::{check_namespace, read_object, scope};
 use crate::routes::Routes;
@@ -19,8 +19,7 @@ use crate::storage::resource::Resource;
 /// The path of explanations; namespace and name follow.
 pub const ROOT: &str = "/tiphys/v1/why/";
 
-/// Schedulers, each for the pods that name it. An error says why one cannot be reached.
-/// Why the scheduler explains nothing.
+/// Why a scheduling decision cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// No scheduler is available, or its response is invalid.
@@ -41,8 +40,8 @@ impl From<ExplainError> for Status {
 }
 
 /// Explains scheduling decisions.
-pub trait Explains: Send + Sync {
-    /// Every node's verdict on a pod that waits, by namespace and name; None where it was not tried yet.
+pub trait SchedulingExplainer: Send + Sync {
+    /// Every node's verdict on a pending pod, by namespace and name; None if it was not tried yet.
     fn why<'a>(
         &'a self,
         user: &'a User,
@@ -50,12 +49,12 @@ pub trait Explains: Send + Sync {
         pod: (&'a str, &'a str),
     ) -> BoxFuture<'a, Result<Option<Tree>, ExplainError>>;
 
-    /// What would become of a pod that is not there, or what is wrong with it.
+    /// How a pod that does not exist would be scheduled, or why it is invalid.
     fn what_if<'a>(&'a self, user: &'a User, pod: Tree) -> BoxFuture<'a, Result<Tree, ExplainError>>;
 }
 
-pub(crate) async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
-    let resource = routes.registry.storage.resources.find("", "v1", "pods").cloned().ok_or_else(Status::no_resource)?;
+pub(crate) async fn route(routes: &Routes, call: &mut Call) -> Result<HttpResponse, Status> {
+    let resource = routes.registry.storage.resources.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
     match (&call.head.method, call.head.info.name.is_empty()) {
         (&Method::GET | &Method::HEAD, false) => why(routes, call, &resource).await,
         (&Method::POST, true) => what_if(routes, call, &resource).await,
@@ -63,52 +62,52 @@ pub(crate) async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, St
     }
 }
 
-async fn why(routes: &Routes, call: &Call, resource: &Arc<Resource>) -> Result<Answer, Status> {
+async fn why(routes: &Routes, call: &Call, resource: &Arc<Resource>) -> Result<HttpResponse, Status> {
     let (namespace, name) = (&call.head.info.namespace, &call.head.info.name);
     let item =
         routes.registry.storage.read(resource, namespace, name).await?.ok_or_else(|| resource.not_found(name))?;
     let pod = resource.read(&item);
-    let mut told = match pod.str("spec.nodeName") {
+    let mut explanation = match pod.str("spec.nodeName") {
         "" => waits(routes, call, &pod).await?,
         node => tree! { "node" => node, "message" => format!("the pod is on node {node}") },
     };
-    told.set("namespace", namespace.as_str());
-    told.set("name", name.as_str());
-    told.set("schedulerName", pod.str("spec.schedulerName"));
-    Ok(json_answer(200, &told))
+    explanation.set("namespace", namespace.as_str());
+    explanation.set("name", name.as_str());
+    explanation.set("schedulerName", pod.str("spec.schedulerName"));
+    Ok(json_response(200, &explanation))
 }
 
 async fn waits(routes: &Routes, call: &Call, pod: &Tree) -> Result<Tree, Status> {
-    let asked = (call.head.info.namespace.as_str(), call.head.info.name.as_str());
-    let told = scheduler(routes)?.why(&*user(&call.caller)?, pod.str("spec.schedulerName"), asked).await?;
+    let requested = (call.head.info.namespace.as_str(), call.head.info.name.as_str());
+    let explanation = scheduler(routes)?.why(&*user(&call.caller)?, pod.str("spec.schedulerName"), requested).await?;
     // A scheduling gate, or an external scheduler: the pod's condition has the reason.
     let condition = |condition: &&Tree| condition.str("type") == "PodScheduled";
-    let said = pod.list("status.conditions").iter().find(condition).map(|condition| condition.str("message"));
-    let said = said.filter(|said| !said.is_empty()).unwrap_or("no scheduler has tried the pod yet");
-    Ok(told.unwrap_or_else(|| tree! { "message" => said }))
+    let message = pod.list("status.conditions").iter().find(condition).map(|condition| condition.str("message"));
+    let message = message.filter(|message| !message.is_empty()).unwrap_or("no scheduler has tried the pod yet");
+    Ok(explanation.unwrap_or_else(|| tree! { "message" => message }))
 }
 
-/// The pod is taken as if it were created, so that it has what defaults and admission give it.
-async fn what_if(routes: &Routes, call: &mut Call, resource: &Arc<Resource>) -> Result<Answer, Status> {
+/// The pod is processed as if it were created: it gets its defaults and passes admission.
+async fn what_if(routes: &Routes, call: &mut Call, resource: &Arc<Resource>) -> Result<HttpResponse, Status> {
     let options = WriteOptions { dry_run: true, ..WriteOptions::parse(&call.head, "CreateOptions", false)? };
     let mut pod = read_object(call, resource, &options).await?;
     check_namespace(&mut pod, resource, &call.head.info.namespace)?;
-    // One of its name may be there: this is another.
+    // A pod of this name may exist: this one gets another name.
     let metadata = pod.child("metadata");
     metadata.remove("name");
     metadata.set("generateName", "what-if-");
     let mut warnings = Vec::new();
     let outcome = scope(&routes.registry, resource, call, true)?.create(pod, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
-    let told = scheduler(routes)?.what_if(&*user(&call.caller)?, outcome.tree(resource)).await?;
-    Ok(json_answer(200, &told))
+    let explanation = scheduler(routes)?.what_if(&*user(&call.caller)?, outcome.tree(resource)).await?;
+    Ok(json_response(200, &explanation))
 }
 
 fn user(caller: &Caller) -> Result<Arc<User>, Status> {
     caller.user.clone().ok_or_else(|| Status::internal("the request has no user"))
 }
 
-fn scheduler(routes: &Routes) -> Result<&Arc<dyn Explains>, Status> {
+fn scheduler(routes: &Routes) -> Result<&Arc<dyn SchedulingExplainer>, Status> {
     let missing = || Status::service_unavailable("no scheduler is available to this server");
     routes.scheduler.get().ok_or_else(missing)
 }

@@ -1,13 +1,13 @@
-//! Compaction by time, the same on every engine: what was seen an interval ago is the oldest revision that can be read.
-//! A page of a list from before gets 410 with a token for the rest of the list as it is now. etcd's own history is cut
-//! by `store::etcd`, in agreement with other servers.
+//! Compaction by time, the same on every engine: the revision of an interval ago is the oldest that can be read. An
+//! older page of a list gets 410 with a token for the rest of the current list. `store::etcd` compacts etcd's own
+//! history, coordinated with other servers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Storage;
 
-/// Runs until it is dropped; an interval of zero turns it off.
+/// Runs until it is dropped; an interval of zero disables it.
 pub async fn run(storage: Arc<Storage>, interval: Duration) {
     if interval.is_zero() {
         return;
@@ -15,15 +15,15 @@ pub async fn run(storage: Arc<Storage>, interval: Duration) {
     let mut seen = None;
     loop {
         tokio::time::sleep(interval).await;
-        match turn(&storage, seen).await {
+        match compact_once(&storage, seen).await {
             Ok(revision) => seen = Some(revision),
             Err(error) => tracing::warn!(%error, "failed to compact the store"),
         }
     }
 }
 
-/// Compacts to what was seen at the last turn, and gives the revision for the next one.
-async fn turn(storage: &Storage, seen: Option<u64>) -> Result<u64, store::Error> {
+/// Compacts to the revision of the last run, and returns the revision for the next one.
+async fn compact_once(storage: &Storage, seen: Option<u64>) -> Result<u64, store::Error> {
     let newest = storage.store.revision().await?;
     if let Some(revision) = seen {
         storage.caches.compact(revision);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
     use crate::registry::Registry;
     use crate::registry::options::WriteOptions;
-    use crate::registry::verbs::list::{self, ListOptions, Listed};
+    use crate::registry::verbs::list::{self, ListOptions, ListPage};
     use crate::request::codec::Validation;
     use crate::request::info::Query;
     use crate::{Config, testing};
@@ -58,17 +58,17 @@ mod tests {
             force: false,
         };
         let object = tree! { "apiVersion" => "v1", "kind" => "ConfigMap", "metadata" => tree! { "name" => name } };
-        let created = testing::scope(registry, resource, &user).create(object, &options, &mut Vec::new()).await;
+        let created = testing::scope(registry, &resource, &user).create(object, &options, &mut Vec::new()).await;
         created.map(|_| ()).expect("an object");
     }
 
-    async fn page(registry: &Registry, token: &str) -> Result<Listed, Status> {
+    async fn page(registry: &Registry, token: &str) -> Result<ListPage, Status> {
         let resource = registry.storage.resources.find("", "v1", "configmaps").expect("a resource");
-        let options = ListOptions::parse(&Query::parse(&format!("limit=1&continue={token}")), resource.kind, false)?;
-        list::read(registry, resource, "default", "", &options).await
+        let options = ListOptions::parse(&Query::parse(&format!("limit=1&continue={token}")), &resource.kind, false)?;
+        list::read(registry, &resource, "default", "", &options).await
     }
 
-    fn names(listed: &Listed) -> Vec<&str> {
+    fn names(listed: &ListPage) -> Vec<&str> {
         listed.items.iter().map(|item| item.name()).collect()
     }
 
@@ -83,7 +83,7 @@ mod tests {
         }
         let first = page(&server.registry, "").await.expect("a page");
         let token = first.continue_token.clone().expect("there is more");
-        // The compacted revision itself can still be read: only older ones are gone.
+        // The compacted revision itself can still be read: only older ones are removed.
         create(&server.registry, "b2").await;
         tokio::time::sleep(interval + Duration::from_secs(1)).await;
         let second = page(&server.registry, &token).await.expect("one interval is not enough");

@@ -1,18 +1,18 @@
-//! Fencing: an elected component names with each write its lease and the lease's transition, and the write succeeds
-//! only if both still hold, in the same commit. A component that was paused and has lost its lease meanwhile cannot
-//! write any more, however late it notices.
+//! Fencing: with each write an elected component names its lease and the lease's transition. The write succeeds only if
+//! both still match, in the same commit. A component that was paused and has lost its lease meanwhile cannot write any
+//! more, however late it notices.
 
 use std::sync::Arc;
 
 use api::{Tree, json};
-use store::{Committed, Durability, Expect, Op, Write};
+use store::{Committed, Durability, Op, Precondition, Write};
 
 use super::Storage;
 
 /// `NAMESPACE/NAME HOLDER TRANSITIONS`
 pub(crate) const HEADER: &str = "tiphys-fence";
 
-/// As often as a lease may be renewed between a look at it and the commit.
+/// The maximum number of renewals between a read of the lease and the commit.
 const MAX_TRIES: usize = 64;
 
 /// The lease that a write depends on.
@@ -52,7 +52,7 @@ pub(crate) async fn commit(
                 committed.remove(0);
                 return Ok(committed);
             }
-            // It was renewed, or another component holds it.
+            // The lease was renewed, or another component holds it.
             Err(store::Error::Conflict { write: 0, current }) => {
                 lease = current.and_then(|entry| stored(storage, &entry))
             }
@@ -82,13 +82,13 @@ fn parse(text: &str) -> Option<Fence<'_>> {
 }
 
 impl Fence<'_> {
-    /// What must be true of the lease while the writes are made.
+    /// The precondition on the lease for the writes.
     fn check(&self, key: &str, lease: Option<&Lease>) -> Result<Write, store::Error> {
         let lease = lease.filter(|lease| self.is_held(lease)).ok_or_else(|| self.lost())?;
         Ok(Write {
             key: key.to_string(),
             op: Op::Check,
-            expect: Expect::Revision(lease.revision),
+            expect: Precondition::Revision(lease.revision),
             durability: Durability::Relaxed,
             ttl: None,
             cause: Vec::new(),
@@ -100,7 +100,7 @@ impl Fence<'_> {
         spec.str("holderIdentity") == self.holder && spec.int("leaseTransitions").unwrap_or(0) == self.transitions
     }
 
-    /// The text repeats the request only: the caller may lack the right to read the lease, or to learn that it exists.
+    /// The text repeats only the request: the caller may not be allowed to read the lease, or to learn that it exists.
     fn lost(&self) -> store::Error {
         let Fence { lease, holder, transitions } = self;
         refused(format!("the lease {lease} is not held by {holder:?} in transition {transitions}"))
@@ -134,8 +134,8 @@ mod tests {
             let fence = Fence { lease: "x/a", holder: "me", transitions: 3 };
             let absent = fence.check("k", None).expect_err("no lease").to_string();
             match fence.check("k", Some(&lease)) {
-                Ok(write) => assert_eq!((want, write.expect), (true, Expect::Revision(7))),
-                // The refusal reveals neither the holder of the lease nor whether it exists.
+                Ok(write) => assert_eq!((want, write.expect), (true, Precondition::Revision(7))),
+                // The rejection reveals neither the holder of the lease nor whether it exists.
                 Err(error) => assert_eq!((want, error.to_string()), (false, absent), "{holder} {transitions}"),
             }
         };

@@ -2,8 +2,10 @@
 
 pub mod cache;
 pub mod compaction;
+pub(crate) mod custom;
 pub mod encryption;
 pub mod fence;
+pub mod kind;
 pub mod resource;
 
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use bytes::Bytes;
 use kinds::initializers::is_pending;
 use store::Store;
 
-use cache::{Caches, Decoded, Item};
+use cache::{Caches, DecodedCache, Item};
 use resource::{Resource, Resources};
 
 /// The store, the caches in front of it, and the resources that they hold.
@@ -24,18 +26,18 @@ pub struct Storage {
     pub store: Arc<dyn Store>,
     pub caches: Arc<Caches>,
     pub resources: Resources,
-    decoded: Decoded,
+    decoded: DecodedCache,
     adopt: fn(&store::Entry) -> Option<Bytes>,
-    /// True if other processes write to the store too: reads then ask it first.
+    /// True if other processes write to the store too: reads then check the store's revision first.
     pub is_shared: bool,
 }
 
-/// How long a request waits for a revision that the caches have not seen yet.
+/// How long a request waits for a revision that the caches have not reached yet.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
 
 impl Storage {
-    /// Takes an open store whose sink is `caches`, and fills the caches from it. Encrypted values are refused unless
-    /// `is_encrypted`: without a key they would look as if they did not exist.
+    /// Opens the storage on a store whose sink is `caches`, and fills the caches. Encrypted values are rejected unless
+    /// `is_encrypted`: without a key they would seem to be missing.
     pub async fn open(
         prefix: &str,
         store: Arc<dyn Store>,
@@ -52,7 +54,7 @@ impl Storage {
             store,
             resources: Resources::new(prefix, &caches),
             caches,
-            decoded: Decoded::default(),
+            decoded: DecodedCache::default(),
             adopt: if is_shared { resource::adopt_foreign } else { resource::adopt_own },
             is_shared,
         })
@@ -63,7 +65,7 @@ impl Storage {
         (self.adopt)(entry)
     }
 
-    /// An object from the cache by storage path and key, for parts of the server that look things up.
+    /// An object from the cache, by storage path and key.
     pub fn object(&self, storage: &str, key: &str) -> Option<Arc<Tree>> {
         Some(self.decoded.tree(&self.item(storage, key)?)).filter(|object| is_seen(object))
     }
@@ -157,12 +159,12 @@ fn refuse_sealed(entries: &[Arc<store::Entry>]) -> Result<(), store::Error> {
     }
 }
 
-/// Whether the server itself sees an object: one that waits for its initializers is hidden.
+/// Whether an object is visible to the server itself: an object that waits for its initializers is hidden.
 pub(crate) fn is_seen(object: &Tree) -> bool {
     !initializers::are_on() || !is_pending(object)
 }
 
-/// Store errors as clients see them.
+/// The status for a store error.
 pub(crate) fn store_status(error: store::Error) -> Status {
     match error {
         store::Error::TooLarge { size, limit } => Status::too_large(format!(
@@ -183,8 +185,8 @@ fn bad_version(version: &str) -> String {
     format!("resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: {why}")
 }
 
-fn too_large_version(asked: u64, current: u64) -> Status {
-    let mut status = Status::timeout(format!("Too large resource version: {asked}, current: {current}"), 1);
+fn too_large_version(requested: u64, current: u64) -> Status {
+    let mut status = Status::timeout(format!("Too large resource version: {requested}, current: {current}"), 1);
     if let Some(details) = &mut status.details {
         details.causes = vec![Cause {
             reason: "ResourceVersionTooLarge".to_string(),

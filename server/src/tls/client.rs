@@ -1,6 +1,6 @@
-//! Client certificates. The handshake accepts any chain; it is verified here, per request, so that an expired or
-//! foreign certificate gets a response and not a broken connection, and so that a change of the CA bundle applies to
-//! open connections.
+//! Client certificates. The handshake accepts any chain; each request verifies it here. An expired or foreign
+//! certificate thus gets a response and not a broken connection, and a change of the CA bundle applies to open
+//! connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::common::users::with_authenticated_group;
 
 /// The attribute of a subject that holds the user's uid.
 const UID: &str = "1.3.6.1.4.1.57683.2";
-/// A bad chain is not judged again for this long: its signatures are dear.
+/// How long an invalid chain is not verified again: verifying signatures is expensive.
 const REFUSED_SECONDS: i64 = 5;
 
 /// A CA bundle that cannot be used.
@@ -67,12 +67,12 @@ struct Bundle {
 }
 
 impl CaBundle {
-    /// Reads a PEM bundle; one without a certificate is an error.
+    /// Reads a PEM bundle; a bundle without a certificate is an error.
     pub fn new(pem: &str) -> Result<CaBundle, BundleError> {
         Ok(CaBundle { current: ArcSwap::from_pointee(Bundle::read(pem, 0)?), changes: watch::Sender::new(0) })
     }
 
-    /// Replaces the bundle. An unreadable one changes nothing.
+    /// Replaces the bundle. An unreadable bundle changes nothing.
     pub fn replace(&self, pem: &str) -> Result<(), BundleError> {
         let current = self.current.load();
         if current.pem == pem {
@@ -89,7 +89,7 @@ impl CaBundle {
         self.current.load().verifier.root_hint_subjects().to_vec()
     }
 
-    /// Another number after each replacement.
+    /// A number that changes with each replacement.
     pub fn generation(&self) -> u64 {
         self.current.load().generation
     }
@@ -104,7 +104,7 @@ impl CaBundle {
         self.changes.subscribe()
     }
 
-    /// The owner of a chain that is good now, as a client.
+    /// The user of a chain that is currently valid.
     pub fn owner(&self, chain: &ClientChain, now: i64) -> Result<Arc<User>, CertificateError> {
         self.identify(chain, &chain.as_user, now)
     }
@@ -123,7 +123,7 @@ impl CaBundle {
         {
             return judged.owner.clone();
         }
-        let judged = bundle.judge(&chain.certificates, now);
+        let judged = bundle.verify_chain(&chain.certificates, now);
         let owner = judged.owner.clone();
         known.0.store(Some(Arc::new(judged)));
         owner
@@ -143,7 +143,7 @@ impl Bundle {
         Ok(Bundle { generation, pem: pem.to_string(), verifier })
     }
 
-    fn judge(&self, chain: &[CertificateDer<'static>], now: i64) -> Verification {
+    fn verify_chain(&self, chain: &[CertificateDer<'static>], now: i64) -> Verification {
         let generation = self.generation;
         match self.verify(chain, now) {
             Ok((user, from, until)) => {
@@ -169,7 +169,7 @@ impl Bundle {
     }
 }
 
-/// The certificates that a connection's client has shown, and what was found of them.
+/// The certificates that the client of a connection has presented, and the result of their verification.
 #[derive(Debug, Default)]
 pub struct ClientChain {
     certificates: Vec<CertificateDer<'static>>,

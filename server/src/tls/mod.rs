@@ -1,5 +1,5 @@
-//! TLS: a certificate that can be changed while running, a verifier that takes any client certificate
-//! whose owner has its key, and which versions and ciphers are spoken.
+//! TLS: a certificate that can be replaced while running, a verifier that accepts any client certificate whose owner
+//! has its key, and the supported versions and ciphers.
 
 pub mod client;
 
@@ -19,7 +19,7 @@ use rustls::{
 
 pub use http_client::tls::{fingerprint, provider};
 
-/// What the server shows to clients. The next handshake sees a replacement; open connections go on.
+/// The server's certificate. The next handshake uses a replacement; open connections continue.
 #[derive(Debug)]
 pub struct Serving(ArcSwap<CertifiedKey>);
 
@@ -29,7 +29,7 @@ impl Serving {
         Ok(Serving(ArcSwap::from_pointee(certified(chain, key)?)))
     }
 
-    /// A certificate that does not fit its key changes nothing.
+    /// Replaces the certificate. A certificate that does not match its key changes nothing.
     pub fn replace(&self, chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<(), Error> {
         self.0.store(Arc::new(certified(chain, key)?));
         Ok(())
@@ -37,7 +37,7 @@ impl Serving {
 }
 
 impl Serving {
-    /// Of the certificate that is shown now: `sha256:` and hexadecimal digits.
+    /// The fingerprint of the current certificate: `sha256:` and hexadecimal digits.
     pub fn fingerprint(&self) -> String {
         self.0.load().cert.first().map(|leaf| fingerprint(leaf)).unwrap_or_default()
     }
@@ -53,7 +53,7 @@ impl ResolvesServerCert for Serving {
     }
 }
 
-/// Which versions and ciphers a server speaks.
+/// The supported TLS versions and ciphers.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub only_tls13: bool,
@@ -91,7 +91,7 @@ pub(crate) fn server_config_with_hints(
 /// A name that is not that of a cipher suite which may be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CipherError {
-    #[error("the cipher suite {0} is not safe and is not there")]
+    #[error("the cipher suite {0} is insecure and not supported")]
     Unsafe(String),
     #[error("unknown cipher suite {0:?}")]
     Unknown(String),
@@ -186,6 +186,6 @@ mod tests {
         assert_eq!(count(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]), Ok(4));
         assert_eq!(count(&["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_AES_128_GCM_SHA256"]), Ok(2));
         assert_eq!(count(&["TLS_X"]), Err("unknown cipher suite \"TLS_X\"".to_string()));
-        assert!(count(&["TLS_RSA_WITH_AES_128_CBC_SHA"]).is_err_and(|why| why.contains("is not safe")));
+        assert!(count(&["TLS_RSA_WITH_AES_128_CBC_SHA"]).is_err_and(|why| why.contains("is insecure")));
     }
 }

@@ -19,7 +19,7 @@ pub struct MemoryDisk {
 }
 
 /// A panic elsewhere leaves the bytes intact; there is no invariant to protect.
-fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_state<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
@@ -29,31 +29,31 @@ impl Disk for MemoryDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let files = hold(&self.files);
+        let files = lock_state(&self.files);
         let here = files.keys().filter(|path| path.parent() == Some(dir));
         Ok(here.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect())
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let content = Content::default();
-        hold(&self.files).insert(path.to_owned(), content.clone());
+        lock_state(&self.files).insert(path.to_owned(), content.clone());
         Ok(Box::new(MemoryFile(content)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let content = hold(&self.files).get(path).cloned().ok_or(io::ErrorKind::NotFound)?;
+        let content = lock_state(&self.files).get(path).cloned().ok_or(io::ErrorKind::NotFound)?;
         Ok(Box::new(MemoryFile(content)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut files = hold(&self.files);
+        let mut files = lock_state(&self.files);
         let content = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
         files.insert(to.to_owned(), content);
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        hold(&self.files).remove(path).ok_or(io::ErrorKind::NotFound)?;
+        lock_state(&self.files).remove(path).ok_or(io::ErrorKind::NotFound)?;
         Ok(())
     }
 
@@ -62,7 +62,7 @@ impl Disk for MemoryDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        if !hold(&self.locks).insert(path.to_owned()) {
+        if !lock_state(&self.locks).insert(path.to_owned()) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(Box::new(MemoryLock { locks: self.locks.clone(), path: path.to_owned() }))
@@ -76,7 +76,7 @@ struct MemoryLock {
 
 impl Drop for MemoryLock {
     fn drop(&mut self) {
-        hold(&self.locks).remove(&self.path);
+        lock_state(&self.locks).remove(&self.path);
     }
 }
 
@@ -84,11 +84,11 @@ struct MemoryFile(Content);
 
 impl DiskFile for MemoryFile {
     fn size(&self) -> io::Result<u64> {
-        Ok(hold(&self.0).len() as u64)
+        Ok(lock_state(&self.0).len() as u64)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let content = hold(&self.0);
+        let content = lock_state(&self.0);
         let rest = content.get(offset as usize..).unwrap_or_default();
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
@@ -96,7 +96,7 @@ impl DiskFile for MemoryFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut content = hold(&self.0);
+        let mut content = lock_state(&self.0);
         let (start, end) = (offset as usize, offset as usize + bytes.len());
         if content.len() < end {
             content.resize(end, 0);
@@ -111,7 +111,7 @@ impl DiskFile for MemoryFile {
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        hold(&self.0).resize(size as usize, 0);
+        lock_state(&self.0).resize(size as usize, 0);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::{Committed, Durability, Error, Event, Op, Result, Write};
 use std::time::Duration;
 
 /// A caller, and its result.
-type Answer = (Reply<Vec<Committed>>, Result<Vec<Committed>>);
+type PendingReply = (Reply<Vec<Committed>>, Result<Vec<Committed>>);
 
 pub(crate) struct Batch {
     /// The head including every write of the batch.
@@ -19,7 +19,7 @@ pub(crate) struct Batch {
     pub relaxed: bool,
     /// The builder's position before the batch.
     mark: Mark,
-    answers: Vec<Answer>,
+    answers: Vec<PendingReply>,
 }
 
 impl Batch {
@@ -77,13 +77,13 @@ impl Batch {
     pub(super) fn fail(self, error: &Error, builder: &mut Builder) {
         builder.rewind(self.mark);
         for (reply, _) in self.answers {
-            let _ = reply.send(Err(again(error)));
+            let _ = reply.send(Err(copy_error(error)));
         }
     }
 }
 
 /// A copy of the error for another caller.
-pub(crate) fn again(error: &Error) -> Error {
+pub(crate) fn copy_error(error: &Error) -> Error {
     let copy = |source: &std::io::Error| match source.raw_os_error() {
         Some(code) => std::io::Error::from_raw_os_error(code),
         None => std::io::Error::new(source.kind(), source.to_string()),

@@ -14,7 +14,7 @@ use crate::disk::Disk;
 use crate::entries::Entries;
 use crate::{Result, Revision};
 
-pub(crate) struct Outcome {
+pub(crate) struct CompactionResult {
     /// The size of the state file.
     pub result: Result<u64>,
     /// The size of the replaced files.
@@ -22,12 +22,12 @@ pub(crate) struct Outcome {
 }
 
 /// A running compaction. Dropping it cancels it and waits for its end.
-pub(crate) struct Running {
+pub(crate) struct CompactionHandle {
     cancel: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Running {
+impl Drop for CompactionHandle {
     fn drop(&mut self) {
         self.cancel.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -37,7 +37,7 @@ impl Drop for Running {
     }
 }
 
-struct Job {
+struct CompactionJob {
     disk: Arc<dyn Disk>,
     dir: std::path::PathBuf,
     header: FileHeader,
@@ -47,12 +47,17 @@ struct Job {
 }
 
 /// Starts a compaction. The log must be written up to its head, which is `entries`.
-pub(crate) fn start(log: &mut Log, entries: Entries, compacted: Revision, queue: Arc<Queue>) -> Result<Running> {
+pub(crate) fn start(
+    log: &mut Log,
+    entries: Entries,
+    compacted: Revision,
+    queue: Arc<Queue>,
+) -> Result<CompactionHandle> {
     let replaced = log.bytes();
     let Position { sequence, chain, revision, reserved } = log.rotate()?;
     let header = FileHeader { kind: FileKind::State, id: log.id, sequence, revision, reserved, compacted, chain };
     let cancel = Arc::new(AtomicBool::new(false));
-    let job = Job {
+    let job = CompactionJob {
         disk: log.disk.clone(),
         dir: log.dir.clone(),
         header,
@@ -61,16 +66,16 @@ pub(crate) fn start(log: &mut Log, entries: Entries, compacted: Revision, queue:
         cancel: cancel.clone(),
     };
     let run = move || {
-        let outcome = Outcome { result: job.run(), replaced };
+        let outcome = CompactionResult { result: job.run(), replaced };
         // The queue may be closed.
         let _ = queue.push(Request::Compacted(outcome));
     };
     let thread = std::thread::Builder::new().name("store-compact".to_owned()).spawn(run);
     let thread = thread.map_err(|error| files::failed("start a thread for", &log.dir, error))?;
-    Ok(Running { cancel, thread: Some(thread) })
+    Ok(CompactionHandle { cancel, thread: Some(thread) })
 }
 
-impl Job {
+impl CompactionJob {
     fn run(&self) -> Result<u64> {
         let path = files::state_path(&self.dir, self.header.sequence);
         let entries = self.entries.iter().map(|entry| match self.cancel.load(Ordering::Relaxed) {

@@ -26,7 +26,7 @@ impl Expiries {
         }
     }
 
-    pub(crate) fn nearest(&self) -> Option<Duration> {
+    pub(crate) fn earliest(&self) -> Option<Duration> {
         self.0.first_key_value().map(|(&(expires, _), _)| Duration::from_secs(expires))
     }
 
@@ -66,10 +66,10 @@ mod tests {
         expiries.follow(&put(&first, None));
         expiries.follow(&put(&second, Some(first)));
         expiries.follow(&put(&entry("b", 3, 0), None));
-        assert_eq!(expiries.nearest(), Some(Duration::from_secs(20)));
+        assert_eq!(expiries.earliest(), Some(Duration::from_secs(20)));
         assert_eq!(expiries.due(Duration::from_millis(19_999), 9), Vec::<String>::new());
         assert_eq!(expiries.due(Duration::from_secs(20), 9), ["a"]);
         expiries.follow(&Event { revision: 4, key: "a".into(), entry: None, previous: Some(second) });
-        assert_eq!(expiries.nearest(), None);
+        assert_eq!(expiries.earliest(), None);
     }
 }

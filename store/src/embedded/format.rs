@@ -1,6 +1,7 @@
-//! The binary format of the log. A file is a header sector and batches; a batch is one checksummed unit that starts
-//! at a sector boundary, so that a torn write never affects an acknowledged batch. Numbers are little-endian. No I/O
-//! here.
+//! The binary format of the log. A file is a header sector and batches. A batch is one checksummed unit that starts at
+//! a sector boundary: a torn write never affects an acknowledged batch. Numbers are little-endian. No I/O here.
+
+use thiserror::Error;
 
 use crate::{Entry, Revision};
 
@@ -40,6 +41,21 @@ pub(crate) struct FileHeader {
     pub chain: u32,
 }
 
+/// Why a file header cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum HeaderError {
+    #[error("invalid header")]
+    Unreadable,
+    #[error("not a store file")]
+    NotAStoreFile,
+    #[error("header checksum mismatch")]
+    Checksum,
+    #[error("unsupported file format version")]
+    Version,
+    #[error("unknown file type")]
+    FileType,
+}
+
 impl FileHeader {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SECTOR);
@@ -58,23 +74,22 @@ impl FileHeader {
         out
     }
 
-    /// The header, or what is wrong with it.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
         if bytes.len() < SECTOR || bytes[..8] != FILE_MAGIC {
-            return Err("not a store file");
+            return Err(HeaderError::NotAStoreFile);
         }
         let mut fields = Fields(&bytes[8..FILE_HEADER]);
         let (crc, version, kind) = (fields.u32(), fields.u32(), fields.u32());
         if crc != crc32c::crc32c(&bytes[12..FILE_HEADER]) {
-            return Err("header checksum mismatch");
+            return Err(HeaderError::Checksum);
         }
         if version != VERSION {
-            return Err("unsupported file format version");
+            return Err(HeaderError::Version);
         }
         let kind = match kind {
             1 => FileKind::Log,
             2 => FileKind::State,
-            _ => return Err("unknown file type"),
+            _ => return Err(HeaderError::FileType),
         };
         let (id, sequence, revision) = (fields.u64(), fields.u64(), fields.u64());
         let (reserved, compacted, chain) = (fields.u64(), fields.u64(), fields.u32());
@@ -163,7 +178,7 @@ pub(crate) struct Mark {
 
 /// The position of a batch in the log.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seal {
+pub(crate) struct BatchPosition {
     pub kind: BatchKind,
     pub id: u64,
     pub chain: u32,
@@ -237,11 +252,11 @@ impl Builder {
     }
 
     /// The whole batch in whole sectors, and its checksum. Can be called again after a failed write.
-    pub(super) fn seal(&mut self, seal: Seal) -> (&[u8], u32) {
+    pub(super) fn seal(&mut self, seal: BatchPosition) -> (&[u8], u32) {
         self.seal_counted(seal, self.count)
     }
 
-    pub(crate) fn seal_counted(&mut self, seal: Seal, count: u32) -> (&[u8], u32) {
+    pub(crate) fn seal_counted(&mut self, seal: BatchPosition, count: u32) -> (&[u8], u32) {
         let length = self.end;
         self.bytes.truncate(length);
         let mut header = Vec::with_capacity(BATCH_HEADER);
@@ -353,8 +368,8 @@ impl Fields<'_> {
 mod tests {
     use super::*;
 
-    fn seal() -> Seal {
-        Seal { kind: BatchKind::Writes, id: 7, chain: 3, first: 10, last: 11, reserved: 20 }
+    fn seal() -> BatchPosition {
+        BatchPosition { kind: BatchKind::Writes, id: 7, chain: 3, first: 10, last: 11, reserved: 20 }
     }
 
     fn sample() -> Builder {
@@ -390,7 +405,7 @@ mod tests {
             let mut damaged = bytes.to_vec();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let fine = BatchHeader::decode(&damaged).is_some_and(|header| header.matches(&damaged, 7));
-            assert!(!fine, "bit {bit} was flipped and nobody noticed");
+            assert!(!fine, "bit {bit} was flipped and not detected");
         }
     }
 

@@ -24,7 +24,7 @@ impl Inline {
         let queue = writer.queue.clone();
         let inline = Arc::new(Self { queue, writer: Mutex::new(Some(writer)), expiry: Notify::new() });
         let weak = Arc::downgrade(&inline);
-        clock.on_advance(Arc::new(move || nudge(&weak)));
+        clock.on_advance(Arc::new(move || wake_writer(&weak)));
         // Without a runtime entries expire when the clock is advanced, or with the next write.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(expire(inline.clone()));
@@ -32,17 +32,17 @@ impl Inline {
         inline
     }
 
-    /// Works until nothing is pending. A caller that finds another one at work leaves its request to it, which checks
-    /// again after unlocking.
-    pub(super) fn drive(&self) {
+    /// Works until nothing is pending. If another caller is at work, it processes the request, since it checks again
+    /// after unlocking.
+    pub(super) fn run_pending(&self) {
         loop {
             let Some(mut slot) = self.writer.try_lock() else {
                 return;
             };
             let Some(writer) = slot.as_mut() else { return };
-            let before = writer.expiries.nearest();
-            let closed = writer.turn();
-            if writer.expiries.nearest() != before {
+            let before = writer.expiries.earliest();
+            let closed = writer.run_pending();
+            if writer.expiries.earliest() != before {
                 self.expiry.notify_one();
             }
             if let Some(reply) = closed {
@@ -62,18 +62,18 @@ impl Inline {
         let slot = self.writer.lock();
         let next = slot.as_ref().map(Writer::next_expiry);
         drop(slot);
-        // Requests may have been left to us while we held the writer.
+        // Other callers may have queued requests while we held the writer.
         if next.is_some() && self.queue.has_work() {
-            self.drive();
+            self.run_pending();
         }
         next
     }
 }
 
-fn nudge(inline: &Weak<Inline>) {
+fn wake_writer(inline: &Weak<Inline>) {
     if let Some(inline) = inline.upgrade() {
-        inline.queue.nudge();
-        inline.drive();
+        inline.queue.wake_writer();
+        inline.run_pending();
     }
 }
 
@@ -85,8 +85,8 @@ async fn expire(inline: Arc<Inline>) {
             None => changed.await,
             Some(time) => {
                 if tokio::time::timeout(time, changed).await.is_err() {
-                    inline.queue.nudge();
-                    inline.drive();
+                    inline.queue.wake_writer();
+                    inline.run_pending();
                 }
             }
         }

@@ -7,21 +7,27 @@ use bytes::Bytes;
 
 use super::files::{self, Listing};
 use super::format::{FileKind, Record};
-use super::scan::{self, End, Tail};
+use super::scan::{self, LogEnd, Tail};
 use crate::disk::{Disk, RealDisk};
 use crate::entries::Entries;
 use crate::history::{History, HistoryLimits};
 use crate::{Entry, Event, Result, Revision};
 
-pub(crate) struct Loaded {
+pub(crate) struct LoadedStore {
     pub entries: Entries,
     pub history: History,
     /// The initial revision for readers.
     pub revision: Revision,
-    pub end: End,
+    pub end: LogEnd,
 }
 
-pub(crate) fn load(disk: &dyn Disk, dir: &Path, id: u64, listing: &Listing, limits: HistoryLimits) -> Result<Loaded> {
+pub(crate) fn load(
+    disk: &dyn Disk,
+    dir: &Path,
+    id: u64,
+    listing: &Listing,
+    limits: HistoryLimits,
+) -> Result<LoadedStore> {
     let mut entries = Entries::default();
     let mut history = History::new(limits, 0);
     let mut end = scan::scan(disk, dir, listing, id, &mut |kind, record| {
@@ -38,12 +44,12 @@ pub(crate) fn load(disk: &dyn Disk, dir: &Path, id: u64, listing: &Listing, limi
     } else {
         history = History::new(limits, revision);
     }
-    Ok(Loaded { entries, history, revision, end })
+    Ok(LoadedStore { entries, history, revision, end })
 }
 
 /// A relaxed write that was visible and lost had a reserved revision: a store that was not closed starts after the
 /// reservation, so that no revision has two meanings.
-fn start_revision(end: &End) -> Revision {
+fn start_revision(end: &LogEnd) -> Revision {
     match end.reserved > end.revision && !end.clean {
         true => end.reserved + 1,
         false => end.revision,
@@ -69,7 +75,7 @@ pub(crate) fn entry(record: &Record<'_>) -> Entry {
 }
 
 /// Removes the remains of a crash: a torn end, replaced files, incomplete files.
-pub(crate) fn tidy(disk: &dyn Disk, dir: &Path, listing: &Listing, end: &End) -> Result<()> {
+pub(crate) fn tidy(disk: &dyn Disk, dir: &Path, listing: &Listing, end: &LogEnd) -> Result<()> {
     if let Some(Tail { sequence, end, size }) = end.tail
         && end < size
     {
@@ -86,7 +92,7 @@ pub(crate) fn tidy(disk: &dyn Disk, dir: &Path, listing: &Listing, end: &End) ->
     paths.try_for_each(|path| remove(disk, &path))
 }
 
-/// A file may already be gone, such as a reused temporary file.
+/// The file may already have been removed, such as a reused temporary file.
 fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.remove(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(files::failed("remove", path, error)),

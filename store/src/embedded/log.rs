@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::files;
-use super::format::{BatchKind, Builder, FileHeader, FileKind, SECTOR, Seal};
-use super::scan::End;
+use super::format::{BatchKind, BatchPosition, Builder, FileHeader, FileKind, SECTOR};
+use super::scan::LogEnd;
 use crate::disk::{Disk, DiskFile};
 use crate::{Error, Result, Revision};
 
 /// Why a batch was not written.
-pub(crate) enum Failure {
-    /// It will not be read; the next batch takes its place.
+pub(crate) enum AppendFailure {
+    /// The batch will not be read; the next batch overwrites it.
     Refused(Error),
     /// The state of the disk is unknown: no write may follow.
     Fatal(Error),
@@ -59,7 +59,7 @@ pub(crate) struct Position {
 }
 
 impl Log {
-    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, id: u64, end: &End, config: &super::Config) -> Self {
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, id: u64, end: &LogEnd, config: &super::Config) -> Self {
         Self {
             disk,
             dir,
@@ -86,13 +86,18 @@ impl Log {
     }
 
     /// Makes the batch durable. Its revisions end at `last`; revisions up to `reserved` may then be visible.
-    pub(super) fn commit(&mut self, builder: &mut Builder, last: Revision, reserved: Revision) -> Result<(), Failure> {
+    pub(super) fn commit(
+        &mut self,
+        builder: &mut Builder,
+        last: Revision,
+        reserved: Revision,
+    ) -> Result<(), AppendFailure> {
         let first = last + 1 - Revision::from(builder.count());
         self.append(builder, BatchKind::Writes, first, last, reserved)
     }
 
     /// Records that nothing is missing, and releases unused reservations.
-    pub(super) fn close(&mut self, compacted: Revision, revision: Revision) -> Result<(), Failure> {
+    pub(super) fn close(&mut self, compacted: Revision, revision: Revision) -> Result<(), AppendFailure> {
         if !self.dirty {
             return Ok(());
         }
@@ -100,7 +105,7 @@ impl Log {
         builder.push_raw(&compacted.to_le_bytes());
         self.reserved = revision;
         self.append(&mut builder, BatchKind::Close, revision, revision, revision)?;
-        self.cut().map_err(Failure::Refused)
+        self.truncate_unused().map_err(AppendFailure::Refused)
     }
 
     fn append(
@@ -110,11 +115,11 @@ impl Log {
         first: Revision,
         last: Revision,
         reserved: Revision,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), AppendFailure> {
         let reserved = reserved.max(self.reserved).max(last);
-        let (bytes, crc) = builder.seal(Seal { kind, id: self.id, chain: self.chain, first, last, reserved });
+        let (bytes, crc) = builder.seal(BatchPosition { kind, id: self.id, chain: self.chain, first, last, reserved });
         let size = bytes.len() as u64;
-        self.make_room(size).map_err(Failure::Refused)?;
+        self.ensure_capacity(size).map_err(AppendFailure::Refused)?;
         self.write(bytes)?;
         self.written.fetch_add(size, Ordering::Relaxed);
         (self.chain, self.revision, self.reserved) = (crc, last, reserved);
@@ -124,9 +129,9 @@ impl Log {
     }
 
     /// Opens the next file if there is none or the current one is full.
-    fn make_room(&mut self, size: u64) -> Result<()> {
+    fn ensure_capacity(&mut self, size: u64) -> Result<()> {
         if self.current.as_ref().is_some_and(|current| current.end + size > self.segment_bytes) {
-            self.cut()?;
+            self.truncate_unused()?;
             self.current = None;
         }
         if self.current.is_none() {
@@ -174,13 +179,13 @@ impl Log {
 
     /// After a failed sync the kernel may have dropped the pages and the error: a second sync would succeed and mean
     /// nothing.
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), AppendFailure> {
         let Some(current) = &mut self.current else {
-            return Err(Failure::Refused(Error::Closed));
+            return Err(AppendFailure::Refused(Error::Closed));
         };
         let written = current.file.write_at(bytes, current.end);
-        written.map_err(|error| Failure::Refused(files::failed("write", &current.path, error)))?;
-        let fatal = |error| Failure::Fatal(files::failed("sync", &current.path, error));
+        written.map_err(|error| AppendFailure::Refused(files::failed("write", &current.path, error)))?;
+        let fatal = |error| AppendFailure::Fatal(files::failed("sync", &current.path, error));
         current.file.sync_data().map_err(fatal)?;
         if current.fresh {
             self.disk.sync_dir(&self.dir).map_err(fatal)?;
@@ -190,8 +195,8 @@ impl Log {
         Ok(())
     }
 
-    /// Releases unused allocated space, including what a failed write left there.
-    fn cut(&mut self) -> Result<()> {
+    /// Releases unused allocated space, including the remains of a failed write.
+    fn truncate_unused(&mut self) -> Result<()> {
         let Some(current) = &mut self.current else {
             return Ok(());
         };
@@ -202,7 +207,7 @@ impl Log {
 
     /// Closes the current file, so that a state file can replace everything up to here.
     pub(super) fn rotate(&mut self) -> Result<Position> {
-        self.cut()?;
+        self.truncate_unused()?;
         self.current = None;
         Ok(Position { sequence: self.sequence, chain: self.chain, revision: self.revision, reserved: self.reserved })
     }

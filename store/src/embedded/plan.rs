@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::entries::Entries;
-use crate::{Committed, Entry, Error, Event, Expect, Op, Result, Revision, Template, Write};
+use crate::{Committed, Entry, Error, Event, Op, Precondition, Result, Revision, Template, Write};
 
 /// The state after every accepted write, on disk or not.
 #[derive(Clone)]
@@ -22,7 +22,7 @@ pub(crate) fn check(head: &Head, writes: &[Write], max_value_bytes: usize) -> Re
     refuse_duplicates(writes)?;
     for (place, write) in writes.iter().enumerate() {
         let current = head.entries.get(&write.key);
-        if !holds(write.expect, current.map(|entry| entry.revision)) {
+        if !is_satisfied(write.expect, current.map(|entry| entry.revision)) {
             return Err(Error::Conflict { write: place, current: current.cloned() });
         }
         let size = match &write.op {
@@ -36,7 +36,7 @@ pub(crate) fn check(head: &Head, writes: &[Write], max_value_bytes: usize) -> Re
     Ok(())
 }
 
-/// etcd rejects two writes of one key in a transaction; all engines do, so that code behaves the same on each.
+/// etcd rejects two writes of one key in a transaction. All engines do, which keeps their behaviour the same.
 pub(crate) fn refuse_duplicates(writes: &[Write]) -> Result<()> {
     let mut keys = BTreeSet::new();
     match writes.len() > 1 && !writes.iter().all(|write| keys.insert(write.key.as_str())) {
@@ -48,11 +48,11 @@ pub(crate) fn refuse_duplicates(writes: &[Write]) -> Result<()> {
     }
 }
 
-pub(crate) fn holds(expect: Expect, current: Option<Revision>) -> bool {
+pub(crate) fn is_satisfied(expect: Precondition, current: Option<Revision>) -> bool {
     match expect {
-        Expect::Anything => true,
-        Expect::Absent => current.is_none(),
-        Expect::Revision(revision) => current == Some(revision),
+        Precondition::Anything => true,
+        Precondition::Absent => current.is_none(),
+        Precondition::Revision(revision) => current == Some(revision),
     }
 }
 
@@ -132,15 +132,15 @@ mod tests {
     #[test]
     fn expectations() {
         for (expect, current, expected) in [
-            (Expect::Anything, None, true),
-            (Expect::Anything, Some(1), true),
-            (Expect::Absent, None, true),
-            (Expect::Absent, Some(1), false),
-            (Expect::Revision(1), Some(1), true),
-            (Expect::Revision(1), Some(2), false),
-            (Expect::Revision(1), None, false),
+            (Precondition::Anything, None, true),
+            (Precondition::Anything, Some(1), true),
+            (Precondition::Absent, None, true),
+            (Precondition::Absent, Some(1), false),
+            (Precondition::Revision(1), Some(1), true),
+            (Precondition::Revision(1), Some(2), false),
+            (Precondition::Revision(1), None, false),
         ] {
-            assert_eq!(holds(expect, current), expected, "{expect:?} of {current:?}");
+            assert_eq!(is_satisfied(expect, current), expected, "{expect:?} of {current:?}");
         }
     }
 

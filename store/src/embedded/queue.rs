@@ -6,7 +6,7 @@ use std::time::Duration;
 use stdx::sync::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-use super::compaction::Outcome;
+use super::compaction::CompactionResult;
 use crate::{Committed, Error, Result, Write};
 
 /// Each pending request is a waiting caller, so this limit is reached only by a flood.
@@ -16,28 +16,28 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
 pub(crate) enum Request {
     Commit { writes: Vec<Write>, reply: Reply<Vec<Committed>> },
-    Compacted(Outcome),
+    Compacted(CompactionResult),
     Close(Option<Reply<()>>),
 }
 
 #[derive(Default)]
 pub(crate) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueueState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueueState {
     requests: VecDeque<Request>,
     /// No requests are accepted any more.
     closed: bool,
     /// The writer must check the clock.
-    nudged: bool,
+    woken: bool,
 }
 
 impl Queue {
     pub(super) fn push(&self, request: Request) -> Result<()> {
-        let mut waiting = self.hold();
+        let mut waiting = self.lock_state();
         if waiting.closed {
             return Err(Error::Closed);
         }
@@ -51,41 +51,41 @@ impl Queue {
         Ok(())
     }
 
-    pub(crate) fn nudge(&self) {
-        self.hold().nudged = true;
+    pub(crate) fn wake_writer(&self) {
+        self.lock_state().woken = true;
         self.wake.notify_one();
     }
 
     /// Moves all pending requests to `into`. Sleeps until there is a request, a nudge or the timeout; without a
     /// timeout indefinitely.
     pub(super) fn take(&self, into: &mut VecDeque<Request>, sleep: Option<Duration>) {
-        let idle = |waiting: &mut Waiting| waiting.requests.is_empty() && !waiting.nudged;
-        let waiting = self.hold();
+        let idle = |waiting: &mut QueueState| waiting.requests.is_empty() && !waiting.woken;
+        let waiting = self.lock_state();
         let mut waiting = match sleep {
             None => self.wake.wait_while(waiting, idle),
             Some(time) => self.wake.wait_timeout_while(waiting, time, idle),
         };
-        waiting.nudged = false;
+        waiting.woken = false;
         into.append(&mut waiting.requests);
     }
 
     /// Whether a writer without a thread has work.
     pub(crate) fn has_work(&self) -> bool {
-        let waiting = self.hold();
-        !waiting.requests.is_empty() || waiting.nudged
+        let waiting = self.lock_state();
+        !waiting.requests.is_empty() || waiting.woken
     }
 
-    /// The writer has ended: waiting callers see the dropped reply.
-    pub(crate) fn abandon(&self) {
+    /// The writer has ended: the replies of waiting callers are dropped.
+    pub(crate) fn drop_requests(&self) {
         let requests = {
-            let mut waiting = self.hold();
+            let mut waiting = self.lock_state();
             waiting.closed = true;
             std::mem::take(&mut waiting.requests)
         };
         drop(requests);
     }
 
-    fn hold(&self) -> MutexGuard<'_, Waiting> {
+    fn lock_state(&self) -> MutexGuard<'_, QueueState> {
         self.waiting.lock()
     }
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::files::{self, Listing};
-use super::format::{BATCH_HEADER, BatchHeader, BatchKind, FileHeader, FileKind, Record, Records, SECTOR};
+use super::format::{BATCH_HEADER, BatchHeader, BatchKind, FileHeader, FileKind, HeaderError, Record, Records, SECTOR};
 use crate::disk::{self, Disk, DiskFile};
 use crate::{Result, Revision};
 
@@ -16,8 +16,8 @@ const FIRST_REVISION: Revision = 1;
 
 /// The end of the log, and what the next batch must continue.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct End {
-    /// Of the newest file; the next log has the following one.
+pub(crate) struct LogEnd {
+    /// The sequence of the newest file; the next log has the following one.
     pub sequence: u64,
     pub chain: u32,
     /// The newest revision on disk.
@@ -42,11 +42,17 @@ pub(crate) struct Tail {
 }
 
 /// Receives each record, and whether it is from a state or a log file.
-pub(crate) type Visit<'a> = dyn FnMut(FileKind, Record<'_>) + 'a;
+pub(crate) type RecordVisitor<'a> = dyn FnMut(FileKind, Record<'_>) + 'a;
 
 /// Reads a directory and visits each record in order. Changes nothing.
-pub(crate) fn scan(disk: &dyn Disk, dir: &Path, listing: &Listing, id: u64, visit: &mut Visit<'_>) -> Result<End> {
-    let mut end = End { revision: FIRST_REVISION, base: FIRST_REVISION, ..End::default() };
+pub(crate) fn scan(
+    disk: &dyn Disk,
+    dir: &Path,
+    listing: &Listing,
+    id: u64,
+    visit: &mut RecordVisitor<'_>,
+) -> Result<LogEnd> {
+    let mut end = LogEnd { revision: FIRST_REVISION, base: FIRST_REVISION, ..LogEnd::default() };
     if let Some(&sequence) = listing.states.last() {
         end = scan_state(disk, &files::state_path(dir, sequence), Some(id), visit)?;
     }
@@ -77,13 +83,18 @@ fn used_logs<'a>(disk: &dyn Disk, dir: &Path, logs: &'a [u64], id: u64) -> Resul
 }
 
 /// Reads a state file, or a snapshot, which has its own id.
-pub(crate) fn scan_state(disk: &dyn Disk, path: &Path, id: Option<u64>, visit: &mut Visit<'_>) -> Result<End> {
+pub(crate) fn scan_state(
+    disk: &dyn Disk,
+    path: &Path,
+    id: Option<u64>,
+    visit: &mut RecordVisitor<'_>,
+) -> Result<LogEnd> {
     let mut reader = Reader::open(disk, path.to_owned())?;
     let header = reader.expect_header(FileKind::State, id)?;
     let (mut chain, mut count) = (header.chain, 0u64);
     loop {
         let batch = match reader.next(header.id)? {
-            Next::Batch(batch) if batch.chain == chain => batch,
+            NextBatch::Batch(batch) if batch.chain == chain => batch,
             _ => return Err(reader.damaged("the checksum of a batch does not match")),
         };
         chain = batch.crc;
@@ -93,7 +104,7 @@ pub(crate) fn scan_state(disk: &dyn Disk, path: &Path, id: Option<u64>, visit: &
             _ => return Err(reader.damaged("entries are missing")),
         }
     }
-    Ok(End {
+    Ok(LogEnd {
         sequence: header.sequence,
         chain: header.chain,
         revision: header.revision,
@@ -106,7 +117,14 @@ pub(crate) fn scan_state(disk: &dyn Disk, path: &Path, id: Option<u64>, visit: &
     })
 }
 
-fn scan_log(disk: &dyn Disk, path: PathBuf, id: u64, last: bool, end: &mut End, visit: &mut Visit<'_>) -> Result<()> {
+fn scan_log(
+    disk: &dyn Disk,
+    path: PathBuf,
+    id: u64,
+    last: bool,
+    end: &mut LogEnd,
+    visit: &mut RecordVisitor<'_>,
+) -> Result<()> {
     let mut reader = Reader::open(disk, path)?;
     let header = reader.expect_header(FileKind::Log, Some(id))?;
     if header.chain != end.chain || header.revision < end.revision {
@@ -114,7 +132,7 @@ fn scan_log(disk: &dyn Disk, path: PathBuf, id: u64, last: bool, end: &mut End, 
     }
     (end.sequence, end.revision, end.clean) = (header.sequence, header.revision, false);
     end.reserved = end.reserved.max(header.reserved);
-    while let Next::Batch(batch) = reader.next(id)? {
+    while let NextBatch::Batch(batch) = reader.next(id)? {
         if batch.chain != end.chain {
             return Err(reader.damaged("the previous batch is missing"));
         }
@@ -125,7 +143,7 @@ fn scan_log(disk: &dyn Disk, path: PathBuf, id: u64, last: bool, end: &mut End, 
     reader.check_rest(id, last)
 }
 
-fn follow(reader: &mut Reader, batch: &BatchHeader, end: &mut End, visit: &mut Visit<'_>) -> Result<()> {
+fn follow(reader: &mut Reader, batch: &BatchHeader, end: &mut LogEnd, visit: &mut RecordVisitor<'_>) -> Result<()> {
     match batch.kind {
         BatchKind::Writes => {
             let count = reader.visit(batch, visit)?;
@@ -147,7 +165,7 @@ fn follow(reader: &mut Reader, batch: &BatchHeader, end: &mut End, visit: &mut V
     Ok(())
 }
 
-enum Next {
+enum NextBatch {
     /// Its checksum matches; the reader is after it.
     Batch(BatchHeader),
     /// There is no complete batch here.
@@ -173,16 +191,16 @@ impl Reader {
         Ok(Self { file, path, size, offset: 0, buffer: Vec::new(), start: 0 })
     }
 
-    fn header(&mut self) -> Result<FileHeader, &'static str> {
+    fn header(&mut self) -> Result<FileHeader, HeaderError> {
         self.offset = SECTOR as u64;
         match self.fill(0, SECTOR) {
             Ok(bytes) => FileHeader::decode(bytes),
-            Err(_) => Err("invalid header"),
+            Err(_) => Err(HeaderError::Unreadable),
         }
     }
 
     fn expect_header(&mut self, kind: FileKind, id: Option<u64>) -> Result<FileHeader> {
-        let header = self.header().map_err(|what| self.damaged_at(0, what))?;
+        let header = self.header().map_err(|error| self.damaged_at(0, &error.to_string()))?;
         if header.kind != kind {
             return Err(self.damaged_at(0, "the file type does not match the file name"));
         }
@@ -192,13 +210,13 @@ impl Reader {
         Ok(header)
     }
 
-    fn next(&mut self, id: u64) -> Result<Next> {
+    fn next(&mut self, id: u64) -> Result<NextBatch> {
         let offset = self.offset;
         let Some(header) = self.batch_at(offset, id)? else {
-            return Ok(Next::Nothing);
+            return Ok(NextBatch::Nothing);
         };
         self.offset += header.size() as u64;
-        Ok(Next::Batch(header))
+        Ok(NextBatch::Batch(header))
     }
 
     fn batch_at(&mut self, offset: u64, id: u64) -> Result<Option<BatchHeader>> {
@@ -213,7 +231,7 @@ impl Reader {
     }
 
     /// The records of the last batch.
-    fn visit(&mut self, batch: &BatchHeader, visit: &mut Visit<'_>) -> Result<u64> {
+    fn visit(&mut self, batch: &BatchHeader, visit: &mut RecordVisitor<'_>) -> Result<u64> {
         let start = self.offset - batch.size() as u64;
         let kind = if batch.kind == BatchKind::Writes { FileKind::Log } else { FileKind::State };
         let mut revision = batch.first;
@@ -237,8 +255,8 @@ impl Reader {
         self.buffer.get(start..start + batch.payload).unwrap_or_default()
     }
 
-    /// Checks what follows the last complete batch. A batch that was being written in a crash was the last one: if
-    /// another follows, it is damage.
+    /// Checks the bytes after the last complete batch. A batch that was being written in a crash was the last one: if
+    /// another follows, the file is damaged.
     fn check_rest(&mut self, id: u64, last: bool) -> Result<()> {
         let wrong = if last { self.finds_batch(self.offset, id)? } else { !self.rest_is_zero()? };
         if wrong {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::files;
-use super::format::{BatchKind, Builder, FileHeader, FileKind, Record, SECTOR, Seal};
+use super::format::{BatchKind, BatchPosition, Builder, FileHeader, FileKind, Record, SECTOR};
 use super::scan;
 use crate::disk::{Disk, DiskFile, RealDisk};
 use crate::entries::Entries;
@@ -78,7 +78,7 @@ struct Output<'a> {
 impl Output<'_> {
     fn write(&mut self, builder: &mut Builder, kind: BatchKind, count: Option<u32>) -> io::Result<()> {
         let FileHeader { id, revision, reserved, .. } = self.header;
-        let seal = Seal { kind, id, chain: self.chain, first: revision, last: revision, reserved };
+        let seal = BatchPosition { kind, id, chain: self.chain, first: revision, last: revision, reserved };
         let count = count.unwrap_or(builder.count());
         let (bytes, crc) = builder.seal_counted(seal, count);
         self.file.write_at(bytes, self.offset)?;
@@ -109,7 +109,7 @@ pub(super) fn restore(snapshot: &Path, dir: &Path, disk: &dyn Disk) -> Result<Re
     Ok(revision)
 }
 
-/// The version is written last: an interrupted restore leaves nothing that would open.
+/// The version is written last: an interrupted restore leaves no directory that would open.
 fn write_restored(disk: &dyn Disk, dir: &Path, entries: &Entries, revision: Revision) -> Result<()> {
     let id = files::new_identity();
     let header = FileHeader {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Config;
-use super::batch::{Batch, again};
-use super::compaction::{self, Outcome, Running};
+use super::batch::{Batch, copy_error};
+use super::compaction::{self, CompactionHandle, CompactionResult};
 use super::expiries::Expiries;
 use super::format::{Builder, record_size};
-use super::log::{Failure, Log};
+use super::log::{AppendFailure, Log};
 use super::plan::Head;
 use super::queue::{Queue, Reply, Request};
 use crate::feed::Feed;
@@ -43,7 +43,7 @@ pub(crate) struct Writer {
     pub refused: Option<Instant>,
     /// A sync has failed: nothing is written any more.
     pub broken: Option<Error>,
-    pub compaction: Option<Running>,
+    pub compaction: Option<CompactionHandle>,
     /// A log below this size is not compacted; increased after a failed attempt.
     pub compact_above: u64,
     /// Held until the last byte is written.
@@ -52,7 +52,8 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(super) fn run(mut self) {
-        let _guard = Guard { queue: self.queue.clone(), feed: self.feed.clone(), fatal: self.config.fatal.clone() };
+        let _guard =
+            PanicGuard { queue: self.queue.clone(), feed: self.feed.clone(), fatal: self.config.fatal.clone() };
         loop {
             let sleep = self.sleep();
             self.queue.take(&mut self.waiting, sleep);
@@ -63,7 +64,7 @@ impl Writer {
     }
 
     /// Everything that can be done without waiting, for a writer without a thread.
-    pub(super) fn turn(&mut self) -> Option<Option<Reply<()>>> {
+    pub(super) fn run_pending(&mut self) -> Option<Option<Reply<()>>> {
         self.queue.take(&mut self.waiting, Some(Duration::ZERO));
         loop {
             let close = self.step();
@@ -77,7 +78,7 @@ impl Writer {
 
     /// The time until the next expiry; `None` if there is none, or if the clock will notify.
     pub(crate) fn next_expiry(&self) -> Option<Duration> {
-        self.expiries.nearest().and_then(|at| self.until(at))
+        self.expiries.earliest().and_then(|at| self.time_until(at))
     }
 
     /// How long there is nothing to do; `None` until the next request.
@@ -93,8 +94,8 @@ impl Writer {
         Some(nearest.max(retry.unwrap_or_default()))
     }
 
-    /// A manual clock notifies, and does not know the duration.
-    fn until(&self, at: Duration) -> Option<Duration> {
+    /// A manual clock notifies the writer: the duration is not known.
+    fn time_until(&self, at: Duration) -> Option<Duration> {
         if at <= self.config.clock.since_epoch() { Some(Duration::ZERO) } else { self.config.clock.sleep_until(at) }
     }
 
@@ -104,23 +105,23 @@ impl Writer {
         let mut close = None;
         while close.is_none() && self.builder.len() < BATCH_BYTES {
             match self.waiting.pop_front() {
-                Some(Request::Commit { writes, reply }) => self.judge(&mut batch, writes, reply),
+                Some(Request::Commit { writes, reply }) => self.add_to_batch(&mut batch, writes, reply),
                 Some(Request::Compacted(outcome)) => self.end_compaction(outcome),
                 Some(Request::Close(reply)) => close = Some(reply),
                 None => break,
             }
         }
         self.expire(&mut batch);
-        self.settle(batch);
+        self.commit_batch(batch);
         if close.is_none() {
             self.compact();
         }
         close
     }
 
-    fn judge(&mut self, batch: &mut Batch, writes: Vec<crate::Write>, reply: Reply<Vec<crate::Committed>>) {
+    fn add_to_batch(&mut self, batch: &mut Batch, writes: Vec<crate::Write>, reply: Reply<Vec<crate::Committed>>) {
         if let Some(error) = &self.broken {
-            let _ = reply.send(Err(again(error)));
+            let _ = reply.send(Err(copy_error(error)));
             return;
         }
         let now = self.config.clock.since_epoch();
@@ -129,7 +130,7 @@ impl Writer {
 
     fn expire(&mut self, batch: &mut Batch) {
         let waits = self.refused.is_some_and(|until| Instant::now() < until);
-        if waits || self.broken.is_some() || self.expiries.nearest().is_none() {
+        if waits || self.broken.is_some() || self.expiries.earliest().is_none() {
             return;
         }
         let now = self.config.clock.since_epoch();
@@ -143,7 +144,7 @@ impl Writer {
     }
 
     /// Durable first, then visible, then acknowledged, then watchers: an acknowledged write can be read everywhere.
-    fn settle(&mut self, batch: Batch) {
+    fn commit_batch(&mut self, batch: Batch) {
         if self.needs_disk(&batch)
             && let Err(error) = self.write(&batch)
         {
@@ -183,12 +184,12 @@ impl Writer {
                 (self.flush_at, self.refused) = (None, None);
                 Ok(())
             }
-            Err(Failure::Refused(error)) => {
+            Err(AppendFailure::Refused(error)) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "failed to commit batch");
                 self.refused = Some(Instant::now() + RETRY);
                 Err(error)
             }
-            Err(Failure::Fatal(error)) => Err(self.end(error)),
+            Err(AppendFailure::Fatal(error)) => Err(self.end(error)),
         }
     }
 
@@ -196,7 +197,7 @@ impl Writer {
     fn end(&mut self, error: Error) -> Error {
         (self.config.fatal)(&format!("store failed, cannot continue: {}", with_source(&error)));
         self.flush_at = None;
-        self.broken = Some(again(&error));
+        self.broken = Some(copy_error(&error));
         error
     }
 
@@ -220,7 +221,7 @@ impl Writer {
         }
     }
 
-    fn end_compaction(&mut self, outcome: Outcome) {
+    fn end_compaction(&mut self, outcome: CompactionResult) {
         self.compaction = None;
         match outcome.result {
             Ok(bytes) => {
@@ -241,7 +242,7 @@ impl Writer {
         self.compaction = None;
         let result = self.flush_and_end();
         self.feed.close();
-        self.queue.abandon();
+        self.queue.drop_requests();
         // The caller may reopen the directory.
         drop(self.lock);
         if let Some(reply) = reply {
@@ -251,7 +252,7 @@ impl Writer {
 
     fn flush_and_end(&mut self) -> Result<()> {
         if let Some(error) = &self.broken {
-            return Err(again(error));
+            return Err(copy_error(error));
         }
         if !self.builder.is_empty() {
             let batch = Batch::new(&self.head, &self.builder);
@@ -259,8 +260,8 @@ impl Writer {
         }
         match self.log.close(self.feed.compacted(), self.head.revision) {
             Ok(()) => Ok(()),
-            Err(Failure::Refused(error)) => Err(error),
-            Err(Failure::Fatal(error)) => Err(self.end(error)),
+            Err(AppendFailure::Refused(error)) => Err(error),
+            Err(AppendFailure::Fatal(error)) => Err(self.end(error)),
         }
     }
 }
@@ -272,18 +273,18 @@ fn with_source(error: &Error) -> String {
     }
 }
 
-/// A panicking writer leaves an unknown head: the process ends, as after a failed sync.
-struct Guard {
+/// After a panic of the writer the head is unknown: the process ends, as after a failed sync.
+struct PanicGuard {
     queue: Arc<Queue>,
     feed: Arc<Feed>,
     fatal: super::Fatal,
 }
 
-impl Drop for Guard {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             (self.fatal)("the store's writer has panicked");
-            self.queue.abandon();
+            self.queue.drop_requests();
             self.feed.close();
         }
     }

@@ -1,5 +1,5 @@
-//! Compaction by upstream's rule, so that several servers of one etcd agree: the first to update `compact_rev_key`
-//! compacts to the revision it saw an interval ago.
+//! Compaction by upstream's rule, with which several servers of one etcd agree: the first to update `compact_rev_key`
+//! compacts to the revision of an interval ago.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,30 +20,30 @@ pub(crate) struct Compactor {
     pub interval: Duration,
 }
 
-/// The state at the last turn.
+/// The state of the last run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct CompactionState {
     version: i64,
     revision: i64,
 }
 
 impl Compactor {
     pub(super) async fn run(self, mut closed: watch::Receiver<bool>) {
-        let mut seen = Seen::default();
+        let mut seen = CompactionState::default();
         loop {
             tokio::select! {
                 biased;
                 _ = closed.wait_for(|&closed| closed) => return,
                 () = tokio::time::sleep(self.interval) => {}
             }
-            match self.turn(seen).await {
+            match self.run_once(seen).await {
                 Ok(now) => seen = now,
                 Err(status) => tracing::warn!(reason = status.message(), "failed to compact etcd"),
             }
         }
     }
 
-    async fn turn(&self, seen: Seen) -> Result<Seen, Status> {
+    async fn run_once(&self, seen: CompactionState) -> Result<CompactionState, Status> {
         let response = self.client.txn(request(seen)).await?;
         let (now, compact) = decide(seen, &response);
         if let Some(revision) = compact {
@@ -58,7 +58,7 @@ impl Compactor {
     }
 }
 
-fn request(seen: Seen) -> TxnRequest {
+fn request(seen: CompactionState) -> TxnRequest {
     let compare = Compare {
         result: proto::COMPARE_EQUAL,
         target: proto::TARGET_VERSION,
@@ -76,17 +76,17 @@ fn request(seen: Seen) -> TxnRequest {
 }
 
 /// The state to keep, and the revision to compact to, if it is our turn.
-fn decide(seen: Seen, response: &proto::TxnResponse) -> (Seen, Option<Revision>) {
+fn decide(seen: CompactionState, response: &proto::TxnResponse) -> (CompactionState, Option<Revision>) {
     let revision = response.header.as_ref().map_or(0, |header| header.revision);
     if response.succeeded {
         let compact = (seen.revision > 0).then_some(seen.revision as u64);
-        return (Seen { version: seen.version + 1, revision }, compact);
+        return (CompactionState { version: seen.version + 1, revision }, compact);
     }
     let version = match response.responses.first().and_then(|answer| answer.response.as_ref()) {
         Some(Response::Range(range)) => range.kvs.first().map_or(0, |kv| kv.version),
         _ => 0,
     };
-    (Seen { version, revision }, None)
+    (CompactionState { version, revision }, None)
 }
 
 #[cfg(test)]
@@ -103,12 +103,12 @@ mod tests {
 
     #[test]
     fn one_server_compacts_to_the_previous_revision() {
-        let start = Seen::default();
+        let start = CompactionState::default();
         let (first, compact) = decide(start, &answer(true, 100, 0));
-        assert_eq!((first, compact), (Seen { version: 1, revision: 100 }, None));
+        assert_eq!((first, compact), (CompactionState { version: 1, revision: 100 }, None));
         let (second, compact) = decide(first, &answer(true, 200, 0));
-        assert_eq!((second, compact), (Seen { version: 2, revision: 200 }, Some(100)));
+        assert_eq!((second, compact), (CompactionState { version: 2, revision: 200 }, Some(100)));
         let (third, compact) = decide(second, &answer(false, 300, 7));
-        assert_eq!((third, compact), (Seen { version: 7, revision: 300 }, None), "another was first");
+        assert_eq!((third, compact), (CompactionState { version: 7, revision: 300 }, None), "another was first");
     }
 }

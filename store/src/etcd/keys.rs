@@ -20,23 +20,23 @@ impl Keys {
 
     /// The end of a range: never after the last key with the prefix.
     pub(super) fn end(&self, end: &str) -> Vec<u8> {
-        if end.is_empty() { behind(self.prefix.as_bytes()) } else { self.full(end) }
+        if end.is_empty() { prefix_end(self.prefix.as_bytes()) } else { self.full(end) }
     }
 
     /// The store's key; None if it has another prefix or is not UTF-8.
-    fn ours<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+    fn strip_prefix<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         std::str::from_utf8(key).ok()?.strip_prefix(self.prefix.as_str())
     }
 
     pub(super) fn entry(&self, kv: KeyValue, leases: &Leases) -> Option<Arc<Entry>> {
-        let key = self.ours(&kv.key)?.into();
+        let key = self.strip_prefix(&kv.key)?.into();
         let expires = leases.expires(kv.lease);
         Some(Arc::new(Entry { key, value: kv.value.into(), revision: kv.mod_revision as u64, expires }))
     }
 
     pub(super) fn event(&self, change: Change, leases: &Leases) -> Option<Event> {
         let kv = change.kv?;
-        let (key, revision) = (self.ours(&kv.key)?.into(), kv.mod_revision as u64);
+        let (key, revision) = (self.strip_prefix(&kv.key)?.into(), kv.mod_revision as u64);
         let previous = change.prev_kv.and_then(|previous| self.entry(previous, leases));
         let entry = if change.kind == EVENT_DELETE { None } else { Some(self.entry(kv, leases)?) };
         Some(Event { revision, key, entry, previous })
@@ -44,7 +44,7 @@ impl Keys {
 }
 
 /// The first key after all keys with the prefix.
-fn behind(prefix: &[u8]) -> Vec<u8> {
+fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {
@@ -63,16 +63,16 @@ mod tests {
     fn prefix_range_end() {
         for (prefix, expected) in [(&b"/registry"[..], &b"/registrz"[..]), (b"", END), (b"a\xff", b"b"), (b"\xff", END)]
         {
-            assert_eq!(behind(prefix), expected);
+            assert_eq!(prefix_end(prefix), expected);
         }
     }
 
     #[test]
     fn ignores_keys_without_the_prefix() {
         let keys = Keys { prefix: "/registry".to_owned() };
-        assert_eq!(keys.ours(b"/registry/pods/a"), Some("/pods/a"));
-        assert_eq!(keys.ours(b"compact_rev_key"), None);
-        assert_eq!(keys.ours(b"/registry/\xff"), None);
+        assert_eq!(keys.strip_prefix(b"/registry/pods/a"), Some("/pods/a"));
+        assert_eq!(keys.strip_prefix(b"compact_rev_key"), None);
+        assert_eq!(keys.strip_prefix(b"/registry/\xff"), None);
         assert_eq!(keys.full("/pods/a"), b"/registry/pods/a");
     }
 }

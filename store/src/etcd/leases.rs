@@ -39,24 +39,24 @@ impl Leases {
     pub(super) async fn lease(&self, client: &Client, ttl: Duration) -> Result<i64> {
         let seconds = ttl.as_secs().max(1) + u64::from(ttl.subsec_nanos() > 0 && ttl.as_secs() > 0);
         let now = now();
-        if let Some(id) = self.hold().reuse(seconds, now) {
+        if let Some(id) = self.lock_state().reuse(seconds, now) {
             return Ok(id);
         }
         let shared = (seconds / 20).min(MAX_SHARED_SECONDS);
         let granted = client.grant((seconds + shared) as i64).await.map_err(|status| failed(&status))?;
-        let mut state = self.hold();
+        let mut state = self.lock_state();
         state.expires.retain(|_, &mut expires| expires + MAX_SHARED_SECONDS > now);
         state.expires.insert(granted.id, now + granted.ttl.max(0) as u64);
         state.current.insert(seconds, Lease { id: granted.id, until: now + shared, keys: 1 });
         Ok(granted.id)
     }
 
-    /// When a key with this lease expires; 0 for never, or if only another server knows.
+    /// When a key with this lease expires; 0 for never, or for a lease of another server.
     pub(super) fn expires(&self, lease: i64) -> u64 {
-        if lease == 0 { 0 } else { self.hold().expires.get(&lease).copied().unwrap_or(0) }
+        if lease == 0 { 0 } else { self.lock_state().expires.get(&lease).copied().unwrap_or(0) }
     }
 
-    fn hold(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 }

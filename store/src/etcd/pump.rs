@@ -29,21 +29,21 @@ pub(crate) struct Pump {
     pub feed: Arc<Feed>,
     pub sink: Arc<dyn Sink>,
     pub limits: HistoryLimits,
-    /// What was published to the sink, up to `revision`.
+    /// The entries that were published to the sink, up to `revision`.
     pub entries: Entries,
     pub revision: Revision,
 }
 
 /// Why a watch ended.
-enum End {
+enum WatchEnd {
     /// Events that were not received are compacted.
     Compacted,
-    Lost(Lost),
+    DisconnectReason(DisconnectReason),
 }
 
 /// Why the connection to the watch is lost.
 #[derive(Debug, thiserror::Error)]
-enum Lost {
+enum DisconnectReason {
     #[error("etcd ended the watch")]
     Ended,
     #[error("{0}")]
@@ -67,8 +67,8 @@ impl Pump {
         loop {
             let before = self.revision;
             let end = match self.follow().await {
-                End::Compacted => self.resync().await.err().map(Lost::Store),
-                End::Lost(error) => Some(error),
+                WatchEnd::Compacted => self.resync().await.err().map(DisconnectReason::Store),
+                WatchEnd::DisconnectReason(error) => Some(error),
             };
             if self.revision > before {
                 backoff.reset();
@@ -80,23 +80,23 @@ impl Pump {
         }
     }
 
-    async fn follow(&mut self) -> End {
+    async fn follow(&mut self) -> WatchEnd {
         let (_requests, mut responses) = match self.open().await {
             Ok(watch) => watch,
-            Err(status) => return lost(&status),
+            Err(status) => return watch_end(&status),
         };
         let mut fragments = Vec::new();
         loop {
             let response = match responses.message().await {
                 Ok(Some(response)) => response,
-                Ok(None) => return End::Lost(Lost::Ended),
-                Err(status) => return lost(&status),
+                Ok(None) => return WatchEnd::DisconnectReason(DisconnectReason::Ended),
+                Err(status) => return watch_end(&status),
             };
             if response.compact_revision > 0 {
-                return End::Compacted;
+                return WatchEnd::Compacted;
             }
             if response.canceled {
-                return End::Lost(Lost::Canceled(response.cancel_reason));
+                return WatchEnd::DisconnectReason(DisconnectReason::Canceled(response.cancel_reason));
             }
             fragments.extend(response.events);
             if !response.fragment && !fragments.is_empty() {
@@ -115,7 +115,7 @@ impl Pump {
         };
         let (sender, receiver) = mpsc::channel(1);
         let request = proto::WatchRequest { create_request: Some(create) };
-        // The channel is new and has room for one.
+        // The channel is new and has a free slot.
         let _ = sender.try_send(request);
         Ok((sender, self.client.watch(receiver).await?))
     }
@@ -131,10 +131,10 @@ impl Pump {
                 None => drop(self.entries.remove(&event.key)),
             }
         }
-        self.show(&events, &events);
+        self.publish_events(&events, &events);
     }
 
-    fn show(&self, history: &[Event], events: &[Event]) {
+    fn publish_events(&self, history: &[Event], events: &[Event]) {
         self.feed.publish(self.entries.clone(), self.revision, history);
         match events {
             [] => self.sink.progress(self.revision),
@@ -150,13 +150,13 @@ impl Pump {
         (self.entries, self.revision) = (entries, revision);
         self.feed.restart_history(self.limits, revision);
         // Watchers must restart: the events in between are in no history.
-        self.show(&[], &events);
+        self.publish_events(&[], &events);
         Ok(())
     }
 }
 
-fn lost(status: &Status) -> End {
-    if is_compacted(status) { End::Compacted } else { End::Lost(failed(status).into()) }
+fn watch_end(status: &Status) -> WatchEnd {
+    if is_compacted(status) { WatchEnd::Compacted } else { WatchEnd::DisconnectReason(failed(status).into()) }
 }
 
 /// Puts have their revisions; the time of deletions is unknown, so they have the revision of the read.

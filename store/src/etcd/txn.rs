@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::keys::Keys;
 use super::leases::Leases;
 use super::proto::{self, Compare, Request, RequestOp, Response, Target, TxnRequest, TxnResponse};
-use crate::embedded::holds;
-use crate::{Committed, Entry, Error, Expect, Op, Result, Revision, Write};
+use crate::embedded::is_satisfied;
+use crate::{Committed, Entry, Error, Op, Precondition, Result, Revision, Write};
 
 /// `leases` has the lease of each write, 0 for none. If an expectation does not hold, every key is read in the same
 /// transaction, so that the conflict can be reported.
@@ -20,11 +20,11 @@ pub(crate) fn request(keys: &Keys, writes: &[Write], leases: &[i64]) -> TxnReque
 
 fn compare(keys: &Keys, write: &Write) -> Option<Compare> {
     let revision = match write.expect {
-        Expect::Anything => return None,
-        Expect::Absent => 0,
+        Precondition::Anything => return None,
+        Precondition::Absent => 0,
         // No entry has revision 0, but for etcd it means that the key does not exist.
-        Expect::Revision(0) => i64::MAX,
-        Expect::Revision(revision) => revision as i64,
+        Precondition::Revision(0) => i64::MAX,
+        Precondition::Revision(revision) => revision as i64,
     };
     Some(Compare {
         result: proto::COMPARE_EQUAL,
@@ -88,7 +88,7 @@ pub(crate) fn conflict(keys: &Keys, writes: &[Write], leases: &Leases, response:
             break;
         };
         let current = range.kvs.into_iter().next().and_then(|kv| keys.entry(kv, leases));
-        if !holds(write.expect, current.as_ref().map(|entry| entry.revision)) {
+        if !is_satisfied(write.expect, current.as_ref().map(|entry| entry.revision)) {
             return Ok(Error::Conflict { write: place, current });
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stdx::sync::Mutex;
-use store::{Entry, Error, Event, Expect, Notice, Revision, Store};
+use store::{Entry, Error, Event, Precondition, Revision, Store, WatchResponse};
 
 use super::{Recorder, everything, put, within};
 
@@ -17,7 +17,7 @@ const WATCHERS: usize = 4;
 
 /// The observations of the clients.
 #[derive(Default)]
-struct Told {
+struct Observations {
     /// Key and revision of every acknowledged write.
     writes: Mutex<Vec<(String, Revision)>>,
     /// Every list, with its revision.
@@ -28,7 +28,7 @@ struct Told {
     newest: AtomicU64,
 }
 
-impl Told {
+impl Observations {
     fn acknowledge(&self, key: &str, revision: Revision) {
         self.writes.lock().push((key.to_owned(), revision));
         self.newest.fetch_max(revision, Ordering::SeqCst);
@@ -37,25 +37,26 @@ impl Told {
 
 /// Runs clients during `faults`, and checks. Each writer ends after `rounds` successes.
 pub async fn exercise(store: Arc<dyn Store>, sink: Arc<Recorder>, rounds: u64, faults: impl Future<Output = ()>) {
-    let told = Arc::new(Told::default());
+    let observed = Arc::new(Observations::default());
     let (before, start) = store.load().await.unwrap();
     let done = tokio::sync::watch::Sender::new(false);
     let writers: Vec<_> =
-        (0..WRITERS).map(|writer| tokio::spawn(write(store.clone(), told.clone(), writer, rounds))).collect();
-    let watchers: Vec<_> =
-        (0..WATCHERS).map(|_| tokio::spawn(list_and_watch(store.clone(), told.clone(), done.subscribe()))).collect();
+        (0..WRITERS).map(|writer| tokio::spawn(write(store.clone(), observed.clone(), writer, rounds))).collect();
+    let watchers: Vec<_> = (0..WATCHERS)
+        .map(|_| tokio::spawn(list_and_watch(store.clone(), observed.clone(), done.subscribe())))
+        .collect();
     faults.await;
     for writer in writers {
         within("the end of a writer", writer).await.unwrap();
     }
     done.send_replace(true);
     // Wakes the watchers for the last time.
-    let last = until_ok(|| store.commit(vec![put("/last", "", Expect::Anything)])).await[0].revision;
+    let last = until_ok(|| store.commit(vec![put("/last", "", Precondition::Anything)])).await[0].revision;
     for watcher in watchers {
         within("the end of a watcher", watcher).await.unwrap();
     }
     assert!(sink.newest() >= last);
-    check(&before, start, &sink.events(), &told);
+    check(&before, start, &sink.events(), &observed);
 }
 
 /// Retries during a fault.
@@ -71,13 +72,13 @@ pub async fn until_ok<T, F: Future<Output = store::Result<T>>>(mut call: impl Fn
     }
 }
 
-async fn write(store: Arc<dyn Store>, told: Arc<Told>, writer: u64, rounds: u64) {
+async fn write(store: Arc<dyn Store>, observed: Arc<Observations>, writer: u64, rounds: u64) {
     for round in 0..rounds {
         let key = format!("/key/{}", (writer + round) % KEYS);
         loop {
-            let floor = told.newest.load(Ordering::SeqCst);
+            let floor = observed.newest.load(Ordering::SeqCst);
             let current = until_ok(|| store.get(&key)).await;
-            let seen = told
+            let seen = observed
                 .writes
                 .lock()
                 .iter()
@@ -87,17 +88,17 @@ async fn write(store: Arc<dyn Store>, told: Arc<Told>, writer: u64, rounds: u64)
                 .max();
             let revision = current.map(|entry| entry.revision);
             assert!(revision >= seen, "{key} read at {revision:?} after {seen:?} was acknowledged");
-            let expect = revision.map_or(Expect::Absent, Expect::Revision);
+            let expect = revision.map_or(Precondition::Absent, Precondition::Revision);
             match store.commit(vec![put(&key, &format!("{writer}.{round}"), expect)]).await {
                 Ok(committed) => {
                     assert_eq!(committed[0].previous.as_ref().map(|entry| entry.revision), revision);
-                    told.acknowledge(&key, committed[0].revision);
+                    observed.acknowledge(&key, committed[0].revision);
                     break;
                 }
                 Err(Error::Conflict { current, .. }) => {
                     assert!(current.map(|entry| entry.revision) > revision, "a conflict with what was read");
                 }
-                // It may have been executed nevertheless: then the next turn reads it.
+                // The write may have been executed nevertheless: the next turn reads it.
                 Err(Error::Unavailable(_) | Error::Io { .. } | Error::Full(_)) => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -108,13 +109,13 @@ async fn write(store: Arc<dyn Store>, told: Arc<Told>, writer: u64, rounds: u64)
 }
 
 /// Lists, watches from there for a while, and starts again.
-async fn list_and_watch(store: Arc<dyn Store>, told: Arc<Told>, done: tokio::sync::watch::Receiver<bool>) {
+async fn list_and_watch(store: Arc<dyn Store>, observed: Arc<Observations>, done: tokio::sync::watch::Receiver<bool>) {
     while !*done.borrow() {
-        let floor = told.newest.load(Ordering::SeqCst);
+        let floor = observed.newest.load(Ordering::SeqCst);
         let page = until_ok(|| store.range(everything())).await;
         assert!(page.revision >= floor, "a list of {} after {floor} was acknowledged", page.revision);
         let revision = page.revision;
-        told.lists.lock().push((revision, page.entries));
+        observed.lists.lock().push((revision, page.entries));
         // The list may be ahead of the watch on etcd: the store's revision waits for it.
         until_ok(|| store.revision()).await;
         let Ok(mut watch) = store.watch("/", revision) else {
@@ -123,17 +124,17 @@ async fn list_and_watch(store: Arc<dyn Store>, told: Arc<Told>, done: tokio::syn
         let mut seen = Vec::new();
         while seen.len() < 40 && !*done.borrow() {
             match within("a notice", watch.next()).await {
-                Ok(Notice::Events(events)) => seen.extend(events),
-                Ok(Notice::Progress(_)) => {}
+                Ok(WatchResponse::Events(events)) => seen.extend(events),
+                Ok(WatchResponse::Progress(_)) => {}
                 Err(Error::Lagging | Error::Compacted { .. }) => break,
                 Err(other) => panic!("{other:?}"),
             }
         }
-        told.watches.lock().push((revision, seen));
+        observed.watches.lock().push((revision, seen));
     }
 }
 
-fn check(before: &[Arc<Entry>], start: Revision, events: &[Event], told: &Told) {
+fn check(before: &[Arc<Entry>], start: Revision, events: &[Event], observed: &Observations) {
     let events: Vec<&Event> = events.iter().filter(|event| event.revision > start).collect();
     let mut states: BTreeMap<Revision, BTreeMap<Box<str>, Revision>> = BTreeMap::new();
     let mut state: BTreeMap<_, _> = before.iter().map(|entry| (entry.key.clone(), entry.revision)).collect();
@@ -150,21 +151,21 @@ fn check(before: &[Arc<Entry>], start: Revision, events: &[Event], told: &Told) 
         assert_eq!(previous, was, "{} at {} does not follow what was there", event.key, event.revision);
         states.insert(newest, state.clone());
     }
-    for (key, revision) in &*told.writes.lock() {
+    for (key, revision) in &*observed.writes.lock() {
         let found =
             events.iter().find(|event| event.revision == *revision).expect("an acknowledged write has an event");
         assert_eq!(&*found.key, key);
     }
-    for (revision, entries) in &*told.lists.lock() {
+    for (revision, entries) in &*observed.lists.lock() {
         let (_, then) = states.range(..=revision).next_back().expect("a state");
         let listed: BTreeMap<_, _> = entries.iter().map(|entry| (entry.key.clone(), entry.revision)).collect();
         assert_eq!(&listed, then, "the list at {revision} is not the state of that revision");
     }
-    for (after, seen) in &*told.watches.lock() {
+    for (after, seen) in &*observed.watches.lock() {
         let expected = events.iter().filter(|event| event.revision > *after).take(seen.len());
         let expected: Vec<_> = expected.map(|event| (event.revision, event.key.clone())).collect();
         let seen: Vec<_> = seen.iter().map(|event| (event.revision, event.key.clone())).collect();
         assert_eq!(seen, expected, "the watch after {after} saw another order");
     }
-    assert!(!told.watches.lock().is_empty() && !told.lists.lock().is_empty());
+    assert!(!observed.watches.lock().is_empty() && !observed.lists.lock().is_empty());
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use stdx::sync::Mutex;
 use store::disk::{MemoryDisk, RealDisk};
-use store::embedded::{self, Config, Embedded};
-use store::{Durability, Event, Expect, Notice, Op, Range, Revision, Sink, Store, Template, Watch, Write};
+use store::embedded::{self, Config, EmbeddedStore};
+use store::{Durability, Event, Op, Precondition, Range, Revision, Sink, Store, Template, Watch, WatchResponse, Write};
 use tokio::sync::watch;
 
-/// Nothing here takes long; a test that waits this long has failed.
+/// The deadline of a test: everything here finishes much earlier.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A sink that records every event.
@@ -79,15 +79,15 @@ pub fn template(value: &str) -> Template {
     Template { bytes: format!(r#"{{"rv":"","value":"{value}"}}"#).into_bytes(), hole: Some(7) }
 }
 
-pub fn put(key: &str, value: &str, expect: Expect) -> Write {
+pub fn put(key: &str, value: &str, expect: Precondition) -> Write {
     write(key, Op::Put(template(value)), expect)
 }
 
-pub fn delete(key: &str, expect: Expect) -> Write {
+pub fn delete(key: &str, expect: Precondition) -> Write {
     write(key, Op::Delete, expect)
 }
 
-fn write(key: &str, op: Op, expect: Expect) -> Write {
+fn write(key: &str, op: Op, expect: Precondition) -> Write {
     Write { key: key.to_owned(), op, expect, durability: Durability::Durable, ttl: None, cause: b"test".to_vec() }
 }
 
@@ -108,7 +108,7 @@ pub fn prefix_range(prefix: &str) -> Range {
 /// The next events of a watch, skipping progress.
 pub async fn next_events(watch: &mut Box<dyn Watch>) -> Vec<Event> {
     loop {
-        if let Notice::Events(events) = within("an event", watch.next()).await.expect("the watch goes on") {
+        if let WatchResponse::Events(events) = within("an event", watch.next()).await.expect("the watch goes on") {
             return events;
         }
     }
@@ -139,19 +139,19 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// What a value written with `template` reads as.
+    /// The stored form of a value that was written with `template`.
     pub fn value(&self, value: &str, revision: Revision) -> String {
         let rv = if self.fills { revision.to_string() } else { String::new() };
         format!(r#"{{"rv":"{rv}","value":"{value}"}}"#)
     }
 
     pub async fn put(&self, key: &str, value: &str) -> Revision {
-        let committed = self.store.commit(vec![put(key, value, Expect::Anything)]).await.expect("a put");
+        let committed = self.store.commit(vec![put(key, value, Precondition::Anything)]).await.expect("a put");
         committed[0].revision
     }
 
     pub async fn delete(&self, key: &str) -> Revision {
-        let committed = self.store.commit(vec![delete(key, Expect::Anything)]).await.expect("a delete");
+        let committed = self.store.commit(vec![delete(key, Precondition::Anything)]).await.expect("a delete");
         committed[0].revision
     }
 
@@ -174,10 +174,10 @@ pub async fn disk() -> Fixture {
     Fixture { store, sink, fills: true, splits: true, _keep: Box::new(dir) }
 }
 
-pub fn open_real(dir: &std::path::Path, sink: Arc<Recorder>) -> Embedded {
+pub fn open_real(dir: &std::path::Path, sink: Arc<Recorder>) -> EmbeddedStore {
     embedded::open(config(dir), Arc::new(RealDisk), sink).expect("the store opens")
 }
 
-pub fn open_memory(disk: &MemoryDisk, config: Config) -> store::Result<Embedded> {
+pub fn open_memory(disk: &MemoryDisk, config: Config) -> store::Result<EmbeddedStore> {
     embedded::open(config, Arc::new(disk.clone()), Recorder::new())
 }

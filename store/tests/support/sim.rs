@@ -54,7 +54,7 @@ struct World {
     pub operations: u64,
 }
 
-/// What fails, and how often.
+/// An operation of the disk that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     Write,

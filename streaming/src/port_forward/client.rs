@@ -7,7 +7,7 @@ use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::spdy::{Limits, Role, Session, Stream};
-use crate::upgrade::Carrier;
+use crate::upgrade::Transport;
 use crate::websocket::{Role as WebSocketRole, byte_stream};
 
 /// The protocols to request for each transport.
@@ -34,18 +34,18 @@ pub enum ForwardError {
 }
 
 /// One connection to a port.
-pub struct Forwarded {
+pub struct ForwardedConnection {
     pub data: Stream,
     error: Stream,
 }
 
 impl Forwarder {
     /// A forwarder over an upgraded connection.
-    pub fn new<IO: crate::Connection>(io: IO, carrier: Carrier) -> Self {
+    pub fn new<IO: crate::Connection>(io: IO, transport: Transport) -> Self {
         let check = |_: &_| Err("unexpected".into());
-        let session = match carrier {
-            Carrier::Spdy => Session::new(io, Role::Client, Limits::default(), check),
-            Carrier::WebSocket => {
+        let session = match transport {
+            Transport::Spdy => Session::new(io, Role::Client, Limits::default(), check),
+            Transport::WebSocket => {
                 Session::new(byte_stream(io, WebSocketRole::Client), Role::Client, Limits::default(), check)
             }
         };
@@ -54,7 +54,7 @@ impl Forwarder {
 
     /// Opens a connection to a port. The error stream is opened first, since servers pair the streams of old clients
     /// in that order.
-    pub async fn connect(&self, port: u16) -> Result<Forwarded> {
+    pub async fn connect(&self, port: u16) -> Result<ForwardedConnection> {
         let request = self.next.fetch_add(1, Ordering::Relaxed).to_string();
         let headers = |kind: &str| {
             let pairs = [("streamtype", kind), ("port", &port.to_string()), ("requestid", &request)];
@@ -63,7 +63,7 @@ impl Forwarder {
         let mut error = self.session.open(headers("error")).await?;
         error.shutdown().await?;
         let data = self.session.open(headers("data")).await?;
-        Ok(Forwarded { data, error })
+        Ok(ForwardedConnection { data, error })
     }
 
     /// Resolves when the connection has ended.
@@ -72,7 +72,7 @@ impl Forwarder {
     }
 }
 
-impl Forwarded {
+impl ForwardedConnection {
     /// The streams of a connection: its data, and its error once it has ended.
     pub fn split(self) -> (Stream, impl Future<Output = std::result::Result<(), ForwardError>> + Send) {
         let Self { data, error } = self;

@@ -13,10 +13,10 @@ use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use client::{ForwardError, Forwarded, Forwarder, SPDY_PREFERRED, TUNNEL_PREFERRED};
+pub use client::{ForwardError, ForwardedConnection, Forwarder, SPDY_PREFERRED, TUNNEL_PREFERRED};
 
 use crate::websocket::{Role, byte_stream};
-use crate::{Refusal, Timeouts, upgrade};
+use crate::{Timeouts, UpgradeRejection, upgrade};
 
 const SPDY_PROTOCOLS: &[&str] = &["portforward.k8s.io"];
 /// SPDY tunneled in WebSocket messages.
@@ -40,45 +40,45 @@ where
     Fut: Future<Output = Result<(), E>> + Send + 'static,
     E: Display + Send + 'static,
 {
-    let via = match Via::of(&request) {
+    let via = match PortTransport::of(&request) {
         Ok(via) => via,
         Err(refusal) => return refusal.response(),
     };
-    let upgrading = match &via {
-        Via::Spdy => upgrade::spdy(&mut request, SPDY_PROTOCOLS),
-        Via::Tunnel => upgrade::websocket(&mut request, TUNNEL_PROTOCOLS),
-        Via::Channels(_) => upgrade::websocket(&mut request, WEBSOCKET_PROTOCOLS),
+    let upgrade = match &via {
+        PortTransport::Spdy => upgrade::spdy(&mut request, SPDY_PROTOCOLS),
+        PortTransport::Tunnel => upgrade::websocket(&mut request, TUNNEL_PROTOCOLS),
+        PortTransport::Channels(_) => upgrade::websocket(&mut request, WEBSOCKET_PROTOCOLS),
     };
-    let upgrading = match upgrading {
-        Ok(upgrading) => upgrading,
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
         Err(refusal) => return refusal.response(),
     };
-    let (connection, protocol) = (upgrading.connection, upgrading.protocol);
+    let (connection, protocol) = (upgrade.connection, upgrade.protocol);
     tokio::spawn(async move {
         let io = match connection.await {
             Ok(upgraded) => TokioIo::new(upgraded),
             Err(error) => return tracing::debug!(%error, "failed to upgrade connection"),
         };
         match via {
-            Via::Spdy => over_spdy::serve(io, timeouts, forward).await,
-            Via::Tunnel => over_spdy::serve(byte_stream(io, Role::Server), timeouts, forward).await,
-            Via::Channels(ports) => over_websocket::serve(io, protocol, ports, timeouts, forward).await,
+            PortTransport::Spdy => over_spdy::serve(io, timeouts, forward).await,
+            PortTransport::Tunnel => over_spdy::serve(byte_stream(io, Role::Server), timeouts, forward).await,
+            PortTransport::Channels(ports) => over_websocket::serve(io, protocol, ports, timeouts, forward).await,
         }
     });
-    upgrading.response
+    upgrade.response
 }
 
 /// The three transports.
 #[derive(Debug, PartialEq, Eq)]
-enum Via {
+enum PortTransport {
     Spdy,
     Tunnel,
     /// All connections are known in advance, one per port.
     Channels(Vec<u16>),
 }
 
-impl Via {
-    fn of<B>(request: &Request<B>) -> Result<Self, Refusal> {
+impl PortTransport {
+    fn of<B>(request: &Request<B>) -> Result<Self, UpgradeRejection> {
         if !upgrade::is_websocket(request.headers()) {
             return Ok(Self::Spdy);
         }
@@ -87,7 +87,7 @@ impl Via {
         }
         ports(request.uri().query().unwrap_or_default())
             .map(Self::Channels)
-            .map_err(|error| Refusal::bad_request(error.to_string()))
+            .map_err(|error| UpgradeRejection::bad_request(error.to_string()))
     }
 }
 

@@ -12,11 +12,11 @@ use tokio::time::Instant;
 
 use super::{Connection, PortError, port};
 use crate::Timeouts;
-use crate::idle::Idle;
+use crate::idle::IdleTimeout;
 use crate::spdy::{Headers, Limits, Role, Session, Stream, header};
 
 /// An incomplete pair.
-struct Half {
+struct IncompletePair {
     data: Option<Stream>,
     error: Option<Stream>,
     due: Instant,
@@ -29,12 +29,13 @@ where
     Fut: Future<Output = Result<(), E>> + Send + 'static,
     E: Display + Send + 'static,
 {
-    let session =
-        Session::new(Idle::new(io, timeouts.idle), Role::Server, Limits::default(), |headers| Ok(check(headers)?));
+    let session = Session::new(IdleTimeout::new(io, timeouts.idle), Role::Server, Limits::default(), |headers| {
+        Ok(check(headers)?)
+    });
     let mut halves = BTreeMap::new();
     let mut connections = JoinSet::new();
     loop {
-        let due = halves.values().map(|half: &Half| half.due).min();
+        let due = halves.values().map(|half: &IncompletePair| half.due).min();
         tokio::select! {
             biased;
             stream = session.accept() => {
@@ -90,10 +91,17 @@ fn request_id(stream: &Stream) -> String {
 }
 
 /// Adds a stream to its pair; a complete pair is returned.
-async fn pair(halves: &mut BTreeMap<String, Half>, stream: Stream, patience: Duration) -> Option<(Stream, Stream)> {
+async fn pair(
+    halves: &mut BTreeMap<String, IncompletePair>,
+    stream: Stream,
+    patience: Duration,
+) -> Option<(Stream, Stream)> {
     let id = request_id(&stream);
-    let half =
-        halves.entry(id.clone()).or_insert_with(|| Half { data: None, error: None, due: Instant::now() + patience });
+    let half = halves.entry(id.clone()).or_insert_with(|| IncompletePair {
+        data: None,
+        error: None,
+        due: Instant::now() + patience,
+    });
     let is_error = stream.header("streamtype") == Some("error");
     let slot = if is_error { &mut half.error } else { &mut half.data };
     if slot.is_some() {
@@ -112,7 +120,7 @@ async fn pair(halves: &mut BTreeMap<String, Half>, stream: Stream, patience: Dur
     half.data.zip(half.error)
 }
 
-async fn expire(halves: &mut BTreeMap<String, Half>) {
+async fn expire(halves: &mut BTreeMap<String, IncompletePair>) {
     let now = Instant::now();
     let late: Vec<_> = halves.iter().filter(|(_, half)| half.due <= now).map(|(id, _)| id.clone()).collect();
     for id in late {
@@ -197,8 +205,8 @@ mod tests {
         let mut error = client.open(headers(&pairs)).await.unwrap();
         let _again = client.open(headers(&pairs)).await.unwrap();
         let expected = "error processing stream for request 7: error stream already assigned";
-        let mut said = vec![0; expected.len()];
-        error.read_exact(&mut said).await.unwrap();
-        assert_eq!(String::from_utf8(said).unwrap(), expected);
+        let mut received = vec![0; expected.len()];
+        error.read_exact(&mut received).await.unwrap();
+        assert_eq!(String::from_utf8(received).unwrap(), expected);
     }
 }

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::Connection;
 use crate::Timeouts;
 use crate::channels::{Codec, Demux, pipe, pump, send};
-use crate::idle::Idle;
+use crate::idle::IdleTimeout;
 use crate::websocket::{CLOSE_NORMAL, Role, split};
 
 pub(super) async fn serve<IO, F, Fut, E>(io: IO, protocol: &str, ports: Vec<u16>, timeouts: Timeouts, forward: F)
@@ -19,7 +19,7 @@ where
     E: Display + Send + 'static,
 {
     let codec = if protocol.contains("base64.") { Codec::Base64 } else { Codec::Raw };
-    let (read, write) = tokio::io::split(Idle::new(io, timeouts.idle));
+    let (read, write) = tokio::io::split(IdleTimeout::new(io, timeouts.idle));
     let (mut receiver, sender) = split(read, write, Role::Server);
     let mut connections = JoinSet::new();
     let mut sinks = Vec::new();

@@ -8,10 +8,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::task::JoinSet;
 
 use super::over_spdy::expected;
-use super::{ERROR, Ending, Options, Protocol, RESIZE, STDERR, STDIN, STDOUT, Size};
+use super::{CommandResult, ERROR, Options, Protocol, RESIZE, STDERR, STDIN, STDOUT, Size};
 use crate::channels::{CLOSE, Demux, pipe, pump, send};
 use crate::spdy::{Limits, Role as SpdyRole, Session, Stream};
-use crate::upgrade::Carrier;
+use crate::upgrade::Transport;
 use crate::websocket::{CLOSE_NORMAL, Role, split};
 use crate::{Connection, Reader, Writer};
 
@@ -21,12 +21,12 @@ pub const SPDY_PREFERRED: &[&str] = super::SPDY_PROTOCOLS;
 const MAX_REPORT: u64 = 1024 * 1024;
 
 /// A remote command. Its outputs must be read for it to complete.
-pub struct Remote {
+pub struct RemoteCommand {
     pub stdin: Option<Writer>,
     pub stdout: Option<Reader>,
     pub stderr: Option<Reader>,
     pub resize: Option<Terminal>,
-    pub ending: Pin<Box<dyn Future<Output = Result<Ending>> + Send>>,
+    pub ending: Pin<Box<dyn Future<Output = Result<CommandResult>> + Send>>,
 }
 
 /// Sends the terminal size.
@@ -40,15 +40,20 @@ impl Terminal {
 }
 
 /// Starts the negotiated protocol on an upgraded connection.
-pub async fn connect<IO: Connection>(io: IO, carrier: Carrier, protocol: &str, options: Options) -> Result<Remote> {
+pub async fn connect<IO: Connection>(
+    io: IO,
+    transport: Transport,
+    protocol: &str,
+    options: Options,
+) -> Result<RemoteCommand> {
     let protocol = Protocol::named(protocol);
-    match carrier {
-        Carrier::Spdy => over_spdy(io, protocol, options).await,
-        Carrier::WebSocket => Ok(over_websocket(io, protocol, options)),
+    match transport {
+        Transport::Spdy => over_spdy(io, protocol, options).await,
+        Transport::WebSocket => Ok(over_websocket(io, protocol, options)),
     }
 }
 
-async fn over_spdy<IO: Connection>(io: IO, protocol: Protocol, options: Options) -> Result<Remote> {
+async fn over_spdy<IO: Connection>(io: IO, protocol: Protocol, options: Options) -> Result<RemoteCommand> {
     let session = Session::new(io, SpdyRole::Client, Limits::default(), |_| Err("unexpected".into()));
     let mut streams = std::collections::BTreeMap::new();
     for kind in expected(options, protocol.version) {
@@ -65,7 +70,7 @@ async fn over_spdy<IO: Connection>(io: IO, protocol: Protocol, options: Options)
     let mut writer = |name| streams.remove(name).map(|stream| Box::new(stream) as Writer);
     let (stdin, resize) = (writer("stdin"), writer("resize").map(Terminal));
     let ending = Box::pin(read_ending(until_reset(error), protocol.version));
-    Ok(Remote { stdin, stdout, stderr, resize, ending })
+    Ok(RemoteCommand { stdin, stdout, stderr, resize, ending })
 }
 
 /// Some servers end their streams with a reset after all data.
@@ -87,7 +92,7 @@ impl AsyncRead for UntilReset {
     }
 }
 
-async fn read_ending(error: impl AsyncRead + Unpin, version: u8) -> Result<Ending> {
+async fn read_ending(error: impl AsyncRead + Unpin, version: u8) -> Result<CommandResult> {
     let mut report = Vec::new();
     let read = error.take(MAX_REPORT).read_to_end(&mut report).await;
     // Some servers disconnect after the report with the stream still open.
@@ -97,10 +102,10 @@ async fn read_ending(error: impl AsyncRead + Unpin, version: u8) -> Result<Endin
     if report.is_empty() && version >= 4 {
         return Err(Error::new(ErrorKind::UnexpectedEof, "the connection ended before the command did"));
     }
-    Ok(Ending::parse(&report, version))
+    Ok(CommandResult::parse(&report, version))
 }
 
-fn over_websocket<IO: Connection>(io: IO, protocol: Protocol, options: Options) -> Remote {
+fn over_websocket<IO: Connection>(io: IO, protocol: Protocol, options: Options) -> RemoteCommand {
     let (read, write) = tokio::io::split(io);
     let (mut receiver, sender) = split(read, write, Role::Client);
     let mut sinks = vec![None, None, None, None];
@@ -139,5 +144,5 @@ fn over_websocket<IO: Connection>(io: IO, protocol: Protocol, options: Options) 
         drop(tasks);
         ending
     });
-    Remote { stdin, stdout, stderr, resize, ending }
+    RemoteCommand { stdin, stdout, stderr, resize, ending }
 }

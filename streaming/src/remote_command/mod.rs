@@ -13,12 +13,12 @@ use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub use client::{Remote, SPDY_PREFERRED, connect};
+pub use client::{RemoteCommand, SPDY_PREFERRED, connect};
 pub use resize::{Resize, Size};
-pub use status::{Ending, Verb};
+pub use status::{CommandResult, Verb};
 
 use crate::channels::Codec;
-use crate::{Reader, Refusal, Timeouts, Writer, upgrade};
+use crate::{Reader, Timeouts, UpgradeRejection, Writer, upgrade};
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -63,16 +63,16 @@ impl Options {
     /// Parses a query with the API's parameters (stdin, stdout, stderr, tty) or the kubelet's (input, output, error,
     /// tty). A terminal has no separate standard error.
     pub fn from_query(query: &str) -> Result<Self, NoStreams> {
-        let asked = |names: [&str; 2]| {
+        let requested = |names: [&str; 2]| {
             let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
             let value = pairs.find(|(name, _)| names.contains(name)).map(|(_, value)| value);
             value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
         };
-        let tty = asked(["tty", "tty"]);
+        let tty = requested(["tty", "tty"]);
         let options = Self {
-            stdin: asked(["stdin", "input"]),
-            stdout: asked(["stdout", "output"]),
-            stderr: asked(["stderr", "error"]) && !tty,
+            stdin: requested(["stdin", "input"]),
+            stdout: requested(["stdout", "output"]),
+            stderr: requested(["stderr", "error"]) && !tty,
             tty,
         };
         options.check()?;
@@ -94,14 +94,14 @@ pub struct Streams {
     pub stderr: Option<Writer>,
     pub resize: Resize,
     /// Whether the client has disconnected, for commands that neither read nor write.
-    pub gone: Disconnected,
+    pub gone: DisconnectSignal,
 }
 
 /// Notifies when the client's connection has ended.
 #[derive(Clone)]
-pub struct Disconnected(watch::Receiver<bool>);
+pub struct DisconnectSignal(watch::Receiver<bool>);
 
-impl Disconnected {
+impl DisconnectSignal {
     /// Resolves when the client has disconnected.
     pub async fn wait(&mut self) {
         // An error means that the connection's task has ended.
@@ -120,23 +120,23 @@ pub fn remote_command<B, F, Fut>(
 ) -> Response<Full<Bytes>>
 where
     F: FnOnce(Streams) -> Fut + Send + 'static,
-    Fut: Future<Output = Ending> + Send + 'static,
+    Fut: Future<Output = CommandResult> + Send + 'static,
 {
     if let Err(error) = options.check() {
-        return Refusal::bad_request(error.to_string()).response();
+        return UpgradeRejection::bad_request(error.to_string()).response();
     }
     let websocket = upgrade::is_websocket(request.headers());
-    let upgrading = if websocket {
+    let upgrade = if websocket {
         upgrade::websocket(&mut request, WEBSOCKET_PROTOCOLS)
     } else {
         upgrade::spdy(&mut request, SPDY_PROTOCOLS)
     };
-    let upgrading = match upgrading {
-        Ok(upgrading) => upgrading,
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
         Err(refusal) => return refusal.response(),
     };
-    let serving = Serving { protocol: Protocol::named(upgrading.protocol), verb, options, timeouts };
-    let connection = upgrading.connection;
+    let serving = ConnectionParameters { protocol: Protocol::named(upgrade.protocol), verb, options, timeouts };
+    let connection = upgrade.connection;
     tokio::spawn(async move {
         let io = match connection.await {
             Ok(upgraded) => TokioIo::new(upgraded),
@@ -148,12 +148,12 @@ where
             over_spdy::serve(io, serving, run).await;
         }
     });
-    upgrading.response
+    upgrade.response
 }
 
 /// The negotiated parameters of a connection.
 #[derive(Clone, Copy)]
-struct Serving {
+struct ConnectionParameters {
     protocol: Protocol,
     verb: Verb,
     options: Options,

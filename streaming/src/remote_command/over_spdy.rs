@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use tokio::io::AsyncWriteExt;
 
-use super::{Disconnected, Ending, Options, Resize, Serving, Streams};
-use crate::idle::Idle;
+use super::{CommandResult, ConnectionParameters, DisconnectSignal, Options, Resize, Streams};
+use crate::idle::IdleTimeout;
 use crate::spdy::{Limits, Role, Session, Stream};
 use crate::{Connection, Reader, Writer};
 
 /// More than the five possible, so that a client's error does not end the session.
 const MAX_STREAMS: usize = 16;
 
-pub(super) async fn serve<IO, F, Fut>(io: IO, serving: Serving, run: F)
+pub(super) async fn serve<IO, F, Fut>(io: IO, serving: ConnectionParameters, run: F)
 where
     IO: Connection,
     F: FnOnce(Streams) -> Fut,
-    Fut: Future<Output = Ending>,
+    Fut: Future<Output = CommandResult>,
 {
-    let Serving { protocol, verb, options, timeouts } = serving;
+    let ConnectionParameters { protocol, verb, options, timeouts } = serving;
     let limits = Limits { streams: MAX_STREAMS, ..Limits::default() };
-    let session = Session::new(Idle::new(io, timeouts.idle), Role::Server, limits, |_| Ok(()));
+    let session = Session::new(IdleTimeout::new(io, timeouts.idle), Role::Server, limits, |_| Ok(()));
     let expected = expected(options, protocol.version);
     let streams = tokio::time::timeout(timeouts.creation, collect(&session, &expected)).await;
     let Ok(Some(mut streams)) = streams else {
@@ -36,7 +36,7 @@ where
         stdout: streams.remove("stdout").map(|stream| Box::new(stream) as Writer),
         stderr: streams.remove("stderr").map(|stream| Box::new(stream) as Writer),
         resize,
-        gone: Disconnected(session.over()),
+        gone: DisconnectSignal(session.over()),
     };
     let ending = run(given).await;
     // Some clients disconnect as soon as they know the result.
@@ -48,14 +48,14 @@ where
 }
 
 pub(super) fn expected(options: Options, version: u8) -> Vec<&'static str> {
-    let asked = [
+    let requested = [
         ("error", true),
         ("stdin", options.stdin),
         ("stdout", options.stdout),
         ("stderr", options.stderr),
         ("resize", options.tty && version >= 3),
     ];
-    asked.into_iter().filter(|(_, asked)| *asked).map(|(name, _)| name).collect()
+    requested.into_iter().filter(|(_, requested)| *requested).map(|(name, _)| name).collect()
 }
 
 /// Waits for all expected streams; None if the session ends first. Unexpected and duplicate streams are dropped.
@@ -95,9 +95,9 @@ mod tests {
         let (near, far) = tokio::io::duplex(4096);
         let options = Options { stdin: true, stdout: true, ..Options::default() };
         let protocol = Protocol::named("v4.channel.k8s.io");
-        let serving = Serving { protocol, verb: Verb::Exec, options, timeouts: Timeouts::default() };
+        let serving = ConnectionParameters { protocol, verb: Verb::Exec, options, timeouts: Timeouts::default() };
         let begin = tokio::time::Instant::now();
-        let served = tokio::spawn(serve(near, serving, |_| async { Ending::Success }));
+        let served = tokio::spawn(serve(near, serving, |_| async { CommandResult::Success }));
         let client = Session::new(far, Role::Client, Limits::default(), |_| Ok(()));
         let headers = vec![("streamtype".to_string(), "error".to_string())];
         let mut error = client.open(headers).await.unwrap();

@@ -3,20 +3,22 @@
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{Disconnected, ERROR, Ending, RESIZE, Resize, STDERR, STDIN, STDOUT, Serving, Streams};
+use super::{
+    CommandResult, ConnectionParameters, DisconnectSignal, ERROR, RESIZE, Resize, STDERR, STDIN, STDOUT, Streams,
+};
 use crate::channels::{Demux, pipe, pump, send};
-use crate::idle::Idle;
+use crate::idle::IdleTimeout;
 use crate::websocket::{CLOSE_NORMAL, Role, split};
 use crate::{Connection, Reader, Writer};
 
-pub(super) async fn serve<IO, F, Fut>(io: IO, serving: Serving, run: F)
+pub(super) async fn serve<IO, F, Fut>(io: IO, serving: ConnectionParameters, run: F)
 where
     IO: Connection,
     F: FnOnce(Streams) -> Fut,
-    Fut: Future<Output = Ending>,
+    Fut: Future<Output = CommandResult>,
 {
-    let Serving { protocol, options, timeouts, .. } = serving;
-    let (read, write) = tokio::io::split(Idle::new(io, timeouts.idle));
+    let ConnectionParameters { protocol, options, timeouts, .. } = serving;
+    let (read, write) = tokio::io::split(IdleTimeout::new(io, timeouts.idle));
     let (mut receiver, sender) = split(read, write, Role::Server);
 
     let lowest = if options.stdout {
@@ -60,7 +62,7 @@ where
         gone.send_replace(true);
     });
 
-    let ending = run(Streams { stdin, stdout, stderr, resize, gone: Disconnected(is_gone) }).await;
+    let ending = run(Streams { stdin, stdout, stderr, resize, gone: DisconnectSignal(is_gone) }).await;
     while pumps.join_next().await.is_some() {}
     let report = ending.report(serving.verb, protocol.version);
     if !report.is_empty() {

@@ -11,7 +11,7 @@ pub enum Verb {
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub enum CommandResult {
     Success,
     /// The command ended with a nonzero code. The message is the runtime's.
     ExitCode {
@@ -24,7 +24,7 @@ pub enum Ending {
     Internal(String),
 }
 
-impl Ending {
+impl CommandResult {
     /// The content of the error stream; before version 4 plain text, and empty on success.
     pub fn report(&self, verb: Verb, version: u8) -> Vec<u8> {
         let status = self.status(verb);
@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn reports_match_upstream() {
-        let check = |ending: &Ending, verb, version, expected: &str| {
+        let check = |ending: &CommandResult, verb, version, expected: &str| {
             let report = String::from_utf8(ending.report(verb, version)).unwrap();
             assert_eq!(report, expected);
         };
-        let exit = Ending::ExitCode { code: 7, message: "exit status 7".into() };
-        let failed = Ending::Failed("no such file".into());
-        check(&Ending::Success, Verb::Exec, 4, r#"{"metadata":{},"status":"Success"}"#);
-        check(&Ending::Success, Verb::Exec, 3, "");
+        let exit = CommandResult::ExitCode { code: 7, message: "exit status 7".into() };
+        let failed = CommandResult::Failed("no such file".into());
+        check(&CommandResult::Success, Verb::Exec, 4, r#"{"metadata":{},"status":"Success"}"#);
+        check(&CommandResult::Success, Verb::Exec, 3, "");
         check(
             &exit,
             Verb::Exec,
@@ -113,18 +113,18 @@ mod tests {
         check(&exit, Verb::Exec, 1, "command terminated with non-zero exit code: exit status 7");
         check(&failed, Verb::Exec, 2, "Internal error occurred: error executing command in container: no such file");
         check(&failed, Verb::Attach, 2, "Internal error occurred: error attaching to container: no such file");
-        check(&Ending::Internal("gone".into()), Verb::Attach, 2, "Internal error occurred: gone");
+        check(&CommandResult::Internal("gone".into()), Verb::Attach, 2, "Internal error occurred: gone");
     }
 
     #[test]
     fn reports_round_trip() {
-        let check = |report: &[u8], version, ending| assert_eq!(Ending::parse(report, version), ending);
-        let exit = Ending::ExitCode { code: 7, message: "x".into() };
-        let read = Ending::ExitCode { code: 7, message: "command terminated with non-zero exit code: x".into() };
+        let check = |report: &[u8], version, ending| assert_eq!(CommandResult::parse(report, version), ending);
+        let exit = CommandResult::ExitCode { code: 7, message: "x".into() };
+        let read = CommandResult::ExitCode { code: 7, message: "command terminated with non-zero exit code: x".into() };
         check(&exit.report(Verb::Exec, 4), 4, read);
-        check(&Ending::Success.report(Verb::Exec, 4), 4, Ending::Success);
-        check(b"", 3, Ending::Success);
-        check(b"broken", 1, Ending::Failed("broken".into()));
-        check(b"not json", 4, Ending::Failed("error stream protocol error: \"not json\"".into()));
+        check(&CommandResult::Success.report(Verb::Exec, 4), 4, CommandResult::Success);
+        check(b"", 3, CommandResult::Success);
+        check(b"broken", 1, CommandResult::Failed("broken".into()));
+        check(b"not json", 4, CommandResult::Failed("error stream protocol error: \"not json\"".into()));
     }
 }

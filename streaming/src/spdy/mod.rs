@@ -1,9 +1,9 @@
 //! SPDY/3.1, as far as Kubernetes uses it: many streams over one connection, opened by either end, each with headers
-//! and two directions that close on their own. It knows nothing of what the streams carry.
+//! and two directions that close separately. The content of the streams is opaque.
 //!
-//! The other end is often one that ignores windows altogether and never grants any. So windows bind our sending only
-//! once the other end has said that it uses them, and what comes in past a window is not an error: the connection is
-//! just not read on until there is room.
+//! Many peers ignore windows altogether and never grant any. So windows limit our sending only once the peer has
+//! announced that it uses them, and data beyond a window is not an error: the connection is not read until the buffer
+//! has space.
 
 mod entry;
 mod frame;

@@ -23,7 +23,7 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// There may be something to send.
     pub outgoing: Notify,
-    /// A buffer may have room again.
+    /// A buffer may have space again.
     pub room: Notify,
     arrivals: Notify,
     /// Something was sent.

@@ -110,7 +110,7 @@ impl State {
         Some(id)
     }
 
-    /// Whether a frame can be processed: for data, whether its stream has room.
+    /// Whether a frame can be processed: for data, whether the buffer of its stream has space.
     pub(crate) fn has_room(&self, frame: &Frame) -> bool {
         if self.ended.is_some() {
             return true;
@@ -252,7 +252,7 @@ impl State {
         }
     }
 
-    /// Data that crossed our reset is ignored; data for a stream that never existed is answered with a reset.
+    /// Data that crossed our reset is ignored; data for a stream that never existed gets a reset.
     fn unknown(&mut self, id: u32) {
         let theirs = (id % 2 == 1) == (self.role == Role::Server);
         let known = if theirs { id <= self.last_seen } else { id < self.next_id };

@@ -20,7 +20,7 @@ pub enum Kind {
     Binary,
 }
 
-/// What was received.
+/// A received frame, or a part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A piece of a message; `first` and `last` mark its boundaries.
@@ -84,7 +84,7 @@ pub struct Decoder {
     message: Option<(Kind, bool)>,
 }
 
-struct Head {
+struct FrameHeader {
     fin: bool,
     opcode: u8,
     length: u64,
@@ -113,7 +113,7 @@ impl Decoder {
         Ok(self.piece(partial, buffer))
     }
 
-    fn head(&self, buffer: &BytesMut) -> Result<Option<Head>, Error> {
+    fn head(&self, buffer: &BytesMut) -> Result<Option<FrameHeader>, Error> {
         let &[first, second, ..] = buffer.as_ref() else { return Ok(None) };
         if first & 0x70 != 0 {
             return Err(Error::Reserved);
@@ -138,10 +138,10 @@ impl Decoder {
             return Err(Error::Length);
         }
         let mask = if masked { rest.get_u32().to_be_bytes() } else { [0; 4] };
-        Ok(Some(Head { fin: first & 0x80 != 0, opcode: first & 0x0f, length, mask, size }))
+        Ok(Some(FrameHeader { fin: first & 0x80 != 0, opcode: first & 0x0f, length, mask, size }))
     }
 
-    fn begin(&mut self, head: &Head) -> Result<(), Error> {
+    fn begin(&mut self, head: &FrameHeader) -> Result<(), Error> {
         let kind = match (head.opcode, self.message) {
             (0, Some(_)) => return Ok(()),
             (0, None) => return Err(Error::Fragment("continuation without a message")),
@@ -176,7 +176,7 @@ impl Decoder {
     }
 }
 
-fn control(head: &Head, buffer: &mut BytesMut) -> Result<Option<Event>, Error> {
+fn control(head: &FrameHeader, buffer: &mut BytesMut) -> Result<Option<Event>, Error> {
     if !head.fin {
         return Err(Error::Control("fragmented"));
     }

@@ -18,7 +18,7 @@ pub use frame::{Decoder, Event, Kind, Opcode, Role, encode};
 pub const CLOSE_NORMAL: u16 = 1000;
 pub(crate) const CLOSE_PROTOCOL_ERROR: u16 = 1002;
 
-/// The reading half; it answers pings through the sender.
+/// The reading half; it replies to pings through the sender.
 pub struct Receiver<R, W> {
     io: R,
     decoder: Decoder,
@@ -28,11 +28,11 @@ pub struct Receiver<R, W> {
 
 /// The writing half, for whole messages; clones write to the same connection.
 pub struct Sender<W> {
-    half: Arc<Mutex<Half<W>>>,
+    half: Arc<Mutex<WriteHalf<W>>>,
     role: Role,
 }
 
-struct Half<W> {
+struct WriteHalf<W> {
     io: W,
     /// Nothing may follow a close.
     closed: bool,
@@ -46,7 +46,7 @@ impl<W> Clone for Sender<W> {
 
 /// The halves of a WebSocket connection.
 pub fn split<R, W>(read: R, write: W, role: Role) -> (Receiver<R, W>, Sender<W>) {
-    let sender = Sender { half: Arc::new(Mutex::new(Half { io: write, closed: false })), role };
+    let sender = Sender { half: Arc::new(Mutex::new(WriteHalf { io: write, closed: false })), role };
     let receiver = Receiver { io: read, decoder: Decoder::new(role), buffer: BytesMut::new(), sender: sender.clone() };
     (receiver, sender)
 }
@@ -60,7 +60,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Receiver<R, W> {
                 Ok(Some(Event::Ping(data))) => self.sender.send(Opcode::Pong, &[&data]).await?,
                 Ok(Some(Event::Pong(_))) => {}
                 Ok(Some(Event::Close { code, reason })) => {
-                    // A close is answered, unless ours was first.
+                    // A close gets a reply, unless ours was first.
                     let _ = self.sender.close(code.unwrap_or(CLOSE_NORMAL), "").await;
                     return Ok(Some(Event::Close { code, reason }));
                 }
@@ -139,8 +139,8 @@ mod tests {
         let (mut server, _) = split(read, write, Role::Server);
         far.write_all(&[0x82, 0]).await.unwrap();
         assert_eq!(server.next().await.unwrap_err().kind(), ErrorKind::InvalidData);
-        let mut said = Vec::new();
-        far.read_to_end(&mut said).await.unwrap();
-        assert_eq!(said[..4], [0x88, said.len() as u8 - 2, 3, 0xea]);
+        let mut received = Vec::new();
+        far.read_to_end(&mut received).await.unwrap();
+        assert_eq!(received[..4], [0x88, received.len() as u8 - 2, 3, 0xea]);
     }
 }

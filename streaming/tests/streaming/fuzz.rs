@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// What a client sends: streams with headers, data, ends and GOAWAY.
+/// The bytes of a client: streams with headers, data, ends and GOAWAY.
 async fn recorded() -> Vec<u8> {
     let (near, middle) = tokio::io::duplex(1 << 16);
     let (far, server_end) = tokio::io::duplex(1 << 16);

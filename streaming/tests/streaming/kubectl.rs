@@ -11,7 +11,7 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 
 use crate::ports::echo;
-use crate::server::{Seen, start_noting, within};
+use crate::server::{RequestLog, start_noting, within};
 
 fn version_of(binary: &Path) -> Option<(u32, u32)> {
     let output = std::process::Command::new(binary).args(["version", "--client", "-o", "json"]).output().ok()?;
@@ -81,8 +81,8 @@ impl Kubectl {
         self.assert(&output, 7, "out\n", "err\ncommand terminated with exit code 7\n");
         let output = self.run(&["exec", "-i", "web", "--", "/does/not/exist"], b"").await;
         assert_eq!(output.status.code(), Some(1), "{:?}", self.binary);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("error executing command in container: No such file"), "{:?}: {said}", self.binary);
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(printed.contains("error executing command in container: No such file"), "{:?}: {printed}", self.binary);
     }
 
     /// Ten megabytes in both directions, like copying a file.
@@ -128,8 +128,8 @@ impl Kubectl {
         command.args(["-qec", &line, "/dev/null"]).env("HOME", &self.home).env("KUBECONFIG", "/dev/null");
         let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
         let output = within(output).await.unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("132x43"), "{:?}: {said}", self.binary);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains("132x43"), "{:?}: {printed}", self.binary);
     }
 
     fn assert(&self, output: &Output, code: i32, stdout: &str, stderr: &str) {
@@ -144,7 +144,7 @@ impl Kubectl {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn works_with_every_kubectl() {
-    let seen = Seen::default();
+    let seen = RequestLog::default();
     let server = format!("http://127.0.0.1:{}", start_noting(seen.clone()).await);
     let binaries = binaries();
     let newest = binaries.keys().last().copied().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use streaming::Carrier::{self, Spdy, WebSocket};
+use streaming::Transport::{self, Spdy, WebSocket};
 use streaming::port_forward::{Forwarder, SPDY_PREFERRED, TUNNEL_PREFERRED};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -28,17 +28,17 @@ pub async fn echo() -> u16 {
     port
 }
 
-async fn forwarder(port: u16, carrier: Carrier) -> Forwarder {
-    let preferred = if carrier == Spdy { SPDY_PREFERRED } else { TUNNEL_PREFERRED };
-    let (_, io) = upgrade(port, carrier, PATH, preferred).await;
-    Forwarder::new(io, carrier)
+async fn forwarder(port: u16, transport: Transport) -> Forwarder {
+    let preferred = if transport == Spdy { SPDY_PREFERRED } else { TUNNEL_PREFERRED };
+    let (_, io) = upgrade(port, transport, PATH, preferred).await;
+    Forwarder::new(io, transport)
 }
 
 #[tokio::test]
 async fn connections_end_independently() {
     let (port, target) = (start().await, echo().await);
-    for carrier in [Spdy, WebSocket] {
-        let forwarder = Arc::new(forwarder(port, carrier).await);
+    for transport in [Spdy, WebSocket] {
+        let forwarder = Arc::new(forwarder(port, transport).await);
         let mut connections = JoinSet::new();
         for number in 0..20u32 {
             let forwarder = forwarder.clone();

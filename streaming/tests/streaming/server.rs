@@ -14,8 +14,8 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use stdx::sync::Mutex;
-use streaming::remote_command::{Ending, Options, Remote, Streams, Verb, connect, remote_command};
-use streaming::{Carrier, Timeouts, agreed, request_upgrade};
+use streaming::remote_command::{CommandResult, Options, RemoteCommand, Streams, Verb, connect, remote_command};
+use streaming::{Timeouts, Transport, agreed, request_upgrade};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
@@ -31,14 +31,14 @@ pub async fn within<T>(future: impl Future<Output = T>) -> T {
 pub static LEFT: AtomicUsize = AtomicUsize::new(0);
 
 /// The requests: last path element and protocol.
-pub type Seen = Arc<Mutex<BTreeSet<String>>>;
+pub type RequestLog = Arc<Mutex<BTreeSet<String>>>;
 
 /// Starts the API on a free port and returns it.
 pub async fn start() -> u16 {
-    start_noting(Seen::default()).await
+    start_noting(RequestLog::default()).await
 }
 
-pub async fn start_noting(seen: Seen) -> u16 {
+pub async fn start_noting(seen: RequestLog) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -55,7 +55,7 @@ pub async fn start_noting(seen: Seen) -> u16 {
     port
 }
 
-fn note(seen: &Seen, request: &Request<Incoming>) {
+fn note(seen: &RequestLog, request: &Request<Incoming>) {
     let verb = request.uri().path().rsplit('/').next().unwrap_or_default();
     for name in ["sec-websocket-protocol", "x-stream-protocol-version"] {
         let values = request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -137,14 +137,14 @@ fn decode(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-async fn run(command: Vec<String>, mut streams: Streams) -> Ending {
+async fn run(command: Vec<String>, mut streams: Streams) -> CommandResult {
     if command == ["size"] {
         return say_size(streams).await;
     }
     if command == ["wait"] {
         streams.gone.wait().await;
         LEFT.fetch_add(1, Ordering::Relaxed);
-        return Ending::Success;
+        return CommandResult::Success;
     }
     let child = Command::new(&command[0])
         .args(&command[1..])
@@ -160,7 +160,7 @@ async fn run(command: Vec<String>, mut streams: Streams) -> Ending {
             if let Some(mut input) = streams.stdin.take() {
                 let _ = tokio::io::copy(&mut input, &mut tokio::io::sink()).await;
             }
-            return Ending::Failed(error.to_string());
+            return CommandResult::Failed(error.to_string());
         }
     };
     let (mut stdin, stdout, stderr) = (child.stdin.take().unwrap(), child.stdout.take(), child.stderr.take());
@@ -174,8 +174,8 @@ async fn run(command: Vec<String>, mut streams: Streams) -> Ending {
     let code = child.wait().await.unwrap().code().unwrap_or(-1);
     feeding.abort();
     match code {
-        0 => Ending::Success,
-        code => Ending::ExitCode { code, message: format!("exit status {code}") },
+        0 => CommandResult::Success,
+        code => CommandResult::ExitCode { code, message: format!("exit status {code}") },
     }
 }
 
@@ -186,34 +186,34 @@ async fn copy<R: tokio::io::AsyncRead + Unpin>(from: Option<R>, to: Option<strea
 }
 
 /// Prints the terminal's size when it is known.
-async fn say_size(mut streams: Streams) -> Ending {
-    let Some(size) = streams.resize.next().await else { return Ending::Failed("no size".to_string()) };
+async fn say_size(mut streams: Streams) -> CommandResult {
+    let Some(size) = streams.resize.next().await else { return CommandResult::Failed("no size".to_string()) };
     let text = format!("{}x{}\r\n", size.width, size.height);
     streams.stdout.unwrap().write_all(text.as_bytes()).await.unwrap();
-    Ending::Success
+    CommandResult::Success
 }
 
 /// Requests an upgrade with the crate's own client.
 pub async fn upgrade(
     port: u16,
-    carrier: Carrier,
+    transport: Transport,
     path: &str,
     protocols: &[&str],
 ) -> (String, TokioIo<hyper::upgrade::Upgraded>) {
     let socket = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let method = if carrier == Carrier::Spdy { "POST" } else { "GET" };
+    let method = if transport == Transport::Spdy { "POST" } else { "GET" };
     let request = Request::builder().method(method).uri(path).header("host", "test");
     let mut request = request.body(Empty::<Bytes>::new()).unwrap();
-    request_upgrade(&mut request, carrier, protocols);
-    let asked = request.headers().clone();
+    request_upgrade(&mut request, transport, protocols);
+    let request_headers = request.headers().clone();
     let response = http_client::send_once(socket, request).await.unwrap();
-    let protocol = agreed(&asked, &response, carrier).unwrap();
+    let protocol = agreed(&request_headers, &response, transport).unwrap();
     (protocol, TokioIo::new(hyper::upgrade::on(response).await.unwrap()))
 }
 
-pub async fn exec(port: u16, carrier: Carrier, protocol: &str, query: &str) -> Remote {
+pub async fn exec(port: u16, transport: Transport, protocol: &str, query: &str) -> RemoteCommand {
     let path = format!("/api/v1/namespaces/default/pods/web/exec?{query}");
-    let (agreed, io) = upgrade(port, carrier, &path, &[protocol]).await;
+    let (agreed, io) = upgrade(port, transport, &path, &[protocol]).await;
     assert_eq!(agreed, protocol);
-    connect(io, carrier, &agreed, Options::from_query(query).unwrap()).await.unwrap()
+    connect(io, transport, &agreed, Options::from_query(query).unwrap()).await.unwrap()
 }

@@ -19,7 +19,7 @@ async fn open(from: &Session, to: &Session) -> (Stream, Stream) {
     (opened, within(to.accept()).await.unwrap())
 }
 
-/// More data than a stream's window, of which half is never sent while it is not read.
+/// More data than a stream's window; half of it is never sent while it is not read.
 fn more_than_a_window() -> Vec<u8> {
     vec![0; Limits::default().buffer * 3 / 2]
 }
@@ -105,7 +105,7 @@ async fn a_close_sends_what_was_written_first() {
 }
 
 #[tokio::test]
-async fn waiting_for_all_to_be_sent_ends_when_the_reader_gives_up() {
+async fn waiting_for_a_flush_ends_when_the_reader_disconnects() {
     let (client, server) = pair(Limits::default());
     let (mut writer, taken) = open(&client, &server).await;
     within(writer.write_all(&more_than_a_window())).await.unwrap();

@@ -17,18 +17,18 @@ use tokio::time::Sleep;
 
 use super::Random;
 
-/// How often each fault comes, out of a thousand requests.
+/// The frequency of each fault, per thousand requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rates {
     /// 429 and 500.
     pub refused: u64,
     /// 409, for writes.
     pub conflict: u64,
-    /// Nothing is done, and no answer comes.
+    /// The request is not executed, and gets no response.
     pub dropped: u64,
-    /// It is done, but the answer is lost.
+    /// The request is executed, but the response is lost.
     pub lost: u64,
-    /// No answer for a long while, and then none at all.
+    /// The request waits for a long time, and then gets no response.
     pub hangs: u64,
 }
 
@@ -68,7 +68,7 @@ impl Faults {
 
     /// A transport with faults.
     pub fn around(self: &Arc<Faults>, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
-        Arc::new(Faulty { inner, faults: self.clone() })
+        Arc::new(FaultyTransport { inner, faults: self.clone() })
     }
 
     fn is_on(&self) -> bool {
@@ -106,12 +106,12 @@ impl Faults {
     }
 }
 
-struct Faulty {
+struct FaultyTransport {
     inner: Arc<dyn Transport>,
     faults: Arc<Faults>,
 }
 
-impl Faulty {
+impl FaultyTransport {
     async fn exchange(&self, request: Request<Bytes>) -> client::Result<Response<Body>> {
         let gone = || Error::Transport("the connection is gone".to_string());
         match self.faults.next(request.method()) {
@@ -134,11 +134,11 @@ impl Faulty {
         let response = self.inner.send(request).await?;
         let Some(after) = self.faults.cut().filter(|_| watch) else { return Ok(response) };
         let timer = Box::pin(tokio::time::sleep(after));
-        Ok(response.map(|body| body.behind(|inner| Cut { inner, timer })))
+        Ok(response.map(|body| body.wrap(|inner| CutBody { inner, timer })))
     }
 }
 
-impl Transport for Faulty {
+impl Transport for FaultyTransport {
     fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.exchange(request))
     }
@@ -159,12 +159,12 @@ fn refusal(code: u16) -> Response<Body> {
 }
 
 /// A stream that breaks at its time.
-struct Cut {
+struct CutBody {
     inner: Body,
     timer: Pin<Box<Sleep>>,
 }
 
-impl http_body::Body for Cut {
+impl http_body::Body for CutBody {
     type Data = Bytes;
     type Error = Error;
 

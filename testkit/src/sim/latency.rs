@@ -1,6 +1,6 @@
 //! The latency of watches: each has its own millisecond in every quarter of a second. The server wakes watches of the
-//! same objects in any order; different latencies make the order deterministic. Controllers also see old state, as in a
-//! real cluster.
+//! same objects in any order; different latencies make the order deterministic. Controllers also read old state, as in
+//! a real cluster.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use http_body::Frame;
 use stdx::sync::Mutex;
 use tokio::time::{Instant, Sleep};
 
-/// In every so many milliseconds each watch tells once, so that there may be as many of them.
+/// Each watch delivers once per period of this many milliseconds, which is also the maximum number of watches.
 const PERIOD: u64 = 256;
 
-/// The times that are taken, in milliseconds of the period.
+/// The used times, in milliseconds of the period.
 pub(super) struct Latency {
     start: Instant,
     taken: Mutex<BTreeSet<u64>>,
@@ -30,7 +30,7 @@ impl Latency {
     }
 
     pub(super) fn around(self: &Arc<Latency>, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
-        Arc::new(Slow { inner, latency: self.clone() })
+        Arc::new(SlowTransport { inner, latency: self.clone() })
     }
 
     fn take(self: &Arc<Latency>) -> Slot {
@@ -48,7 +48,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// When what has come now may go.
+    /// The delivery time of a frame that arrives now.
     fn due(&self) -> Instant {
         let now = u64::try_from(self.latency.start.elapsed().as_millis()).unwrap_or(0);
         let wait = (self.millis + PERIOD - now % PERIOD - 1) % PERIOD + 1;
@@ -62,12 +62,12 @@ impl Drop for Slot {
     }
 }
 
-struct Slow {
+struct SlowTransport {
     inner: Arc<dyn Transport>,
     latency: Arc<Latency>,
 }
 
-impl Slow {
+impl SlowTransport {
     async fn exchange(&self, request: Request<Bytes>) -> client::Result<Response<Body>> {
         let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let response = self.inner.send(request).await?;
@@ -75,12 +75,12 @@ impl Slow {
             return Ok(response);
         }
         let place = self.latency.take();
-        let delayed = |inner| Delayed { inner, place, waiting: VecDeque::new(), timer: None, ended: false };
-        Ok(response.map(|body| body.behind(delayed)))
+        let delayed = |inner| DelayedBody { inner, place, waiting: VecDeque::new(), timer: None, ended: false };
+        Ok(response.map(|body| body.wrap(delayed)))
     }
 }
 
-impl Transport for Slow {
+impl Transport for SlowTransport {
     fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.exchange(request))
     }
@@ -88,19 +88,19 @@ impl Transport for Slow {
 
 type Item = Option<Result<Frame<Bytes>, Error>>;
 
-/// A stream whose frames come later than they came in.
-struct Delayed {
+/// A stream whose frames are delivered with a delay.
+struct DelayedBody {
     inner: Body,
     place: Slot,
-    /// What has come, and when it may go.
+    /// The received frames, with their delivery times.
     waiting: VecDeque<(Instant, Item)>,
     /// For the first of them.
     timer: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
 
-impl Delayed {
-    /// Takes all that is there, so that what came at one time goes at one time.
+impl DelayedBody {
+    /// Receives all available frames: frames that arrive together are delivered together.
     fn take_in(&mut self, context: &mut Context<'_>) {
         while !self.ended {
             let Poll::Ready(item) = http_body::Body::poll_frame(Pin::new(&mut self.inner), context) else { return };
@@ -110,7 +110,7 @@ impl Delayed {
     }
 }
 
-impl http_body::Body for Delayed {
+impl http_body::Body for DelayedBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -121,7 +121,7 @@ impl http_body::Body for Delayed {
         };
         let due = *due;
         if Instant::now() < due {
-            // One that runs is left alone: set anew it would come behind others of the same moment.
+            // A running timer is not replaced: a new one would fire after others of the same moment.
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
             if timer.as_mut().poll(context).is_pending() {
                 return Poll::Pending;

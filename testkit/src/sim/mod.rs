@@ -1,5 +1,5 @@
 //! A whole control plane in one test: server, store, controllers, scheduler and fake nodes on one thread, in simulated
-//! time, with faults from a seed. An hour takes seconds, and two runs of a seed write the same in the same order.
+//! time, with faults from a seed. An hour passes in seconds, and two runs of a seed write the same in the same order.
 
 mod faults;
 mod latency;
@@ -20,7 +20,7 @@ pub use faults::Faults;
 pub use random::Random;
 pub use trace::Trace;
 
-/// The first second of 2026: a run does not depend on the day on which it is made.
+/// The first second of 2026: a run does not depend on the current date.
 const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
 /// The resource of nodes.
@@ -36,16 +36,16 @@ pub struct Simulation {
     pub trace: Arc<Trace>,
     pub node_count: u32,
     local: LocalClients,
-    controllers: Option<controllers::Running>,
-    scheduler: Option<scheduler::Running>,
-    /// They run until the end.
-    _nodes: fakenode::Running,
+    controllers: Option<controllers::Handle>,
+    scheduler: Option<scheduler::SchedulerHandle>,
+    /// The nodes run until the end.
+    _nodes: fakenode::FakeNodes,
 }
 
 /// A world in which nothing is written is looked at again after this.
 const QUIET_SECONDS: u32 = 10;
 
-/// What a run was.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub hash: u64,
@@ -78,7 +78,7 @@ pub fn run_twice(seed: u64, nodes: u32, scenario: impl AsyncFn(&mut Simulation))
     first
 }
 
-/// The seeds of a test: `usual` of them, or those that `TIPHYS_SEEDS` says: a count, or `FROM..TO`.
+/// The seeds of a test: `usual` many, or those of `TIPHYS_SEEDS`: a count, or `FROM..TO`.
 pub fn seeds(usual: u64) -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("TIPHYS_SEEDS") else { return 0..usual };
     let number = |text: &str| text.parse().expect("TIPHYS_SEEDS is a number, or FROM..TO");
@@ -152,7 +152,7 @@ impl Simulation {
             controllers.abort();
         }
         tokio::time::sleep(after).await;
-        // Whatever is left to chance is another chance now.
+        // All further random decisions use a new seed.
         self.local.seed = self.random.number();
         self.start_controllers();
     }
@@ -193,7 +193,7 @@ impl Simulation {
         self.server.objects(storage, namespace)
     }
 
-    /// What there is to say of the world when something is wrong.
+    /// A description of the simulated cluster for failures.
     pub fn describe(&self) -> String {
         let mut lines = Vec::new();
         for storage in ["minions", "deployments", "replicasets", "jobs", "pods"] {
@@ -223,7 +223,7 @@ impl Simulation {
         lines.join("\n")
     }
 
-    /// The nodes that say that they are ready, and whom the control plane believes.
+    /// The nodes that report ready and that the control plane considers ready.
     pub fn ready_nodes(&self) -> usize {
         let ready = |condition: &Tree| condition.str("type") == "Ready" && condition.str("status") == "True";
         let nodes = self.objects("minions", "");

@@ -16,17 +16,17 @@ use super::Outcome;
 #[derive(Default)]
 pub struct Trace {
     writes: Mutex<Vec<String>>,
-    /// Reads too, without what was answered: where two runs part, this shows it first.
+    /// All requests, also reads, without their responses: they show first where two runs differ.
     requests: Mutex<Vec<String>>,
     start: OnceLock<tokio::time::Instant>,
-    /// Writes that were begun or answered, but for the renewal of leases.
+    /// Writes in progress or completed, except the renewal of leases.
     stir: AtomicUsize,
 }
 
 impl Trace {
     /// A transport that records requests.
     pub fn around(self: &Arc<Trace>, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
-        Arc::new(Traced { inner, trace: self.clone() })
+        Arc::new(TracedTransport { inner, trace: self.clone() })
     }
 
     /// All writes and requests so far, and a hash of the writes.
@@ -38,7 +38,7 @@ impl Trace {
         Outcome { hash: hasher.finish(), writes, requests }
     }
 
-    /// How many writes were made whose line contains this text.
+    /// The number of writes whose line contains this text.
     pub fn count(&self, text: &str) -> usize {
         self.writes.lock().iter().filter(|line| line.contains(text)).count()
     }
@@ -70,12 +70,12 @@ impl Trace {
     }
 }
 
-struct Traced {
+struct TracedTransport {
     inner: Arc<dyn Transport>,
     trace: Arc<Trace>,
 }
 
-impl Traced {
+impl TracedTransport {
     async fn exchange(&self, request: Request<Bytes>) -> client::Result<http::Response<Body>> {
         let (method, path) = (request.method().clone(), request.uri().to_string());
         self.trace.ask(format!("{method} {path}"));
@@ -94,7 +94,7 @@ impl Traced {
     }
 }
 
-impl Transport for Traced {
+impl Transport for TracedTransport {
     fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.exchange(request))
     }

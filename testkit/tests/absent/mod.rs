@@ -1,6 +1,6 @@
 //! CRI calls that a fake runtime does not implement.
 
-/// Calls that nothing here asks for.
+/// Calls that no test here expects.
 macro_rules! absent {
     ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
         async fn $call(&self, _: cri::$request) -> Result<cri::$response, cri::Status> {
@@ -11,7 +11,7 @@ macro_rules! absent {
 
 macro_rules! absent_streams {
     ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
-        async fn $call(&self, _: cri::$request) -> Result<cri::Answers<cri::$response>, cri::Status> {
+        async fn $call(&self, _: cri::$request) -> Result<cri::ResponseStream<cri::$response>, cri::Status> {
             Err(cri::Status::unimplemented(stringify!($call)))
         }
     )* };

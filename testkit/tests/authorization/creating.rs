@@ -3,7 +3,7 @@
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Reply, Storage};
 
-use super::{As, MAPS, RBAC, binding, in_default, make, role, user, with_plugin};
+use super::{ImpersonatingClient, MAPS, RBAC, binding, in_default, make, role, user, with_plugin};
 
 const APPLY: &str = "application/apply-patch+yaml";
 
@@ -61,7 +61,7 @@ async fn put_that_creates_needs_create_permission() {
     cluster.stop().await;
 }
 
-/// The same answer whether there is no lease, or one that another component holds.
+/// The response is the same for a missing lease and for a lease of another component.
 #[tokio::test(flavor = "multi_thread")]
 async fn fences_reveal_nothing_of_leases() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
@@ -92,8 +92,8 @@ async fn a_cluster_scoped_object_loses_its_namespace() {
     let with_namespace = r#"{"metadata":{"namespace":"default"}}"#;
     let add = r#"[{"op":"add","path":"/metadata/namespace","value":"default"}]"#;
     let applied = String::from_utf8(api::json::encode(&given, None)).expect("JSON is text");
-    let made = client.patch(&format!("{path}2?fieldManager=a"), "apply", &applied.replace("\"r\"", "\"r2\"")).await;
-    assert_eq!((made.code, made.tree().at("metadata").has("namespace")), (201, false), "applied");
+    let created = client.patch(&format!("{path}2?fieldManager=a"), "apply", &applied.replace("\"r\"", "\"r2\"")).await;
+    assert_eq!((created.code, created.tree().at("metadata").has("namespace")), (201, false), "applied");
     let replies = [
         client.patch(&format!("{path}?fieldManager=a&force=true"), "apply", &applied).await,
         client.put(&path, &given).await,
@@ -105,7 +105,7 @@ async fn a_cluster_scoped_object_loses_its_namespace() {
         assert_eq!(reply.code, 200, "{at}: {}", reply.tree().str("message"));
         assert!(!reply.tree().at("metadata").has("namespace"), "{at}");
     }
-    // A namespaced object keeps its own, and gets it back where a patch removes it.
+    // A namespaced object keeps its own namespace, and gets it back if a patch removes it.
     make(client, MAPS, &map("m")).await;
     let (path, remove) = (format!("{MAPS}/m"), r#"[{"op":"remove","path":"/metadata/namespace"}]"#);
     assert_eq!(client.patch(&path, "json", remove).await.code, 200);
@@ -119,7 +119,7 @@ async fn a_cluster_scoped_object_loses_its_namespace() {
 async fn a_node_cannot_change_its_owners() {
     let mut cluster = with_plugin("NodeRestriction").await;
     let client = &cluster.client;
-    let n1 = As { client, user: "system:node:n1", group: "system:nodes" };
+    let n1 = ImpersonatingClient { client, user: "system:node:n1", group: "system:nodes" };
     let node = tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => tree! { "name" => "n1" } };
     make(client, "/api/v1/nodes", &node).await;
     let owner = tree! { "apiVersion" => "v1", "kind" => "ConfigMap", "name" => "gone", "uid" => "u" };
@@ -152,7 +152,7 @@ async fn a_node_requests_the_audiences_of_its_pods() {
     };
     make(client, &format!("{core}/pods"), &pod).await;
     let uid = client.get(&format!("{core}/pods/p")).await.tree().str("metadata.uid").to_string();
-    let n1 = As { client, user: "system:node:n1", group: "system:nodes" };
+    let n1 = ImpersonatingClient { client, user: "system:node:n1", group: "system:nodes" };
     let check = async |audiences: Tree, want: Result<(), &str>| {
         let bound = tree! { "apiVersion" => "v1", "kind" => "Pod", "name" => "p", "uid" => uid.as_str() };
         let request = tree! {

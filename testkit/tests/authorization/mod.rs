@@ -10,13 +10,13 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A caller that an administrator acts as.
-struct As<'a> {
+struct ImpersonatingClient<'a> {
     client: &'a Client,
     user: &'a str,
     group: &'a str,
 }
 
-impl As<'_> {
+impl ImpersonatingClient<'_> {
     async fn send(&self, method: &str, path: &str, body: Option<&Tree>) -> Reply {
         let mut headers = vec![("impersonate-user", self.user), ("content-type", "application/json")];
         if !self.group.is_empty() {
@@ -31,8 +31,8 @@ impl As<'_> {
     }
 }
 
-fn user<'a>(client: &'a Client, user: &'a str) -> As<'a> {
-    As { client, user, group: "" }
+fn user<'a>(client: &'a Client, user: &'a str) -> ImpersonatingClient<'a> {
+    ImpersonatingClient { client, user, group: "" }
 }
 
 fn role(kind: &str, name: &str, verbs: &[&str], group: &str, resource: &str) -> Tree {
@@ -122,7 +122,7 @@ async fn rejects_privilege_escalation() {
 async fn kubelets_read_objects_of_their_pods() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
-    let kubelet = |user| As { client, user, group: "system:nodes" };
+    let kubelet = |user| ImpersonatingClient { client, user, group: "system:nodes" };
     let (n1, n2) = (kubelet("system:node:n1"), kubelet("system:node:n2"));
     let named =
         |kind: &str, name: &str| tree! { "apiVersion" => "v1", "kind" => kind, "metadata" => tree! { "name" => name } };
@@ -141,7 +141,7 @@ async fn kubelets_read_objects_of_their_pods() {
     assert_eq!(n1.get("/api/v1/pods").await, 403);
     assert_eq!(n1.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1").await, 200);
     client.raw("DELETE", &format!("{core}/pods/p?gracePeriodSeconds=0"), &[], Vec::new()).await;
-    assert_eq!(n1.get(&secret).await, 403, "the pod is gone");
+    assert_eq!(n1.get(&secret).await, 403, "the pod is deleted");
     cluster.stop().await;
 }
 
@@ -208,9 +208,9 @@ async fn controllers_create_objects_that_authorization_needs() {
     client.delete("/api/v1/namespaces/fresh/serviceaccounts/default").await;
     assert_eq!(accounts.names(2).await, ["DELETED default", "ADDED default"]);
     let mut maps = client.watch("/api/v1/namespaces/fresh/configmaps?watch=true&resourceVersion=0").await;
-    let made = maps.next().await.expect("an event");
-    assert_eq!(made.str("object.metadata.name"), "kube-root-ca.crt");
-    let data = made.at("object").map("data").str("ca.crt").to_string();
+    let created = maps.next().await.expect("an event");
+    assert_eq!(created.str("object.metadata.name"), "kube-root-ca.crt");
+    let data = created.at("object").map("data").str("ca.crt").to_string();
     assert!(data.starts_with("-----BEGIN CERTIFICATE-----"), "{data}");
     let spoiled = r#"{"data":{"ca.crt":"x"}}"#;
     client.patch("/api/v1/namespaces/fresh/configmaps/kube-root-ca.crt", "merge", spoiled).await;
@@ -247,7 +247,7 @@ async fn gathered(roles: &mut Watch, resource: &str) {
     while !roles.next().await.expect("the watch goes on").list("object.rules").iter().any(has) {}
 }
 
-/// What a later version of the first roles needs is added at the start; rules that were added stay.
+/// The start adds the rules of a later version to the bootstrap roles; added rules stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn bootstrap_roles_are_repaired_at_the_next_start() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
@@ -274,7 +274,7 @@ async fn with_plugin(name: &str) -> Cluster {
 async fn kubelets_write_only_their_own_objects() {
     let mut cluster = with_plugin("NodeRestriction").await;
     let client = &cluster.client;
-    let n1 = As { client, user: "system:node:n1", group: "system:nodes" };
+    let n1 = ImpersonatingClient { client, user: "system:node:n1", group: "system:nodes" };
     let named =
         |kind: &str, name: &str| tree! { "apiVersion" => "v1", "kind" => kind, "metadata" => tree! { "name" => name } };
     let refused = |reply: Reply, want: &str| {
@@ -299,8 +299,8 @@ async fn kubelets_write_only_their_own_objects() {
     mirror.child("metadata.annotations").set("kubernetes.io/config.mirror", "x");
     let owner = tree! { "apiVersion" => "v1", "kind" => "Node", "name" => "n1", "uid" => uid, "controller" => true };
     mirror.child("metadata").set("ownerReferences", list![owner]);
-    let made = n1.send("POST", &format!("{core}/pods"), Some(&mirror)).await;
-    assert_eq!(made.code, 201, "{}", made.tree().str("message"));
+    let created = n1.send("POST", &format!("{core}/pods"), Some(&mirror)).await;
+    assert_eq!(created.code, 201, "{}", created.tree().str("message"));
     let mut elsewhere = named("Pod", "q");
     elsewhere.set("spec", tree! { "nodeName" => "n2", "containers" => list![tree! { "name" => "c", "image" => "i" }] });
     make(client, &format!("{core}/pods"), &elsewhere).await;
@@ -334,8 +334,8 @@ async fn kubelets_get_tokens_for_their_own_pods() {
     let bound = |uid: &str| tree! { "apiVersion" => "v1", "kind" => "Pod", "name" => "p", "uid" => uid };
     let path = format!("{core}/serviceaccounts/default/token");
     let (n1, n2) = (
-        As { client, user: "system:node:n1", group: "system:nodes" },
-        As { client, user: "system:node:n2", group: "system:nodes" },
+        ImpersonatingClient { client, user: "system:node:n1", group: "system:nodes" },
+        ImpersonatingClient { client, user: "system:node:n2", group: "system:nodes" },
     );
     assert_eq!(n1.send("POST", &path, Some(&request(bound(&uid)))).await.code, 201);
     let unbound = n1.send("POST", &path, Some(&request(Tree::Null))).await;

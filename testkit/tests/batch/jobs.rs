@@ -40,7 +40,7 @@ async fn jobs_complete_and_count_pods_once() {
     assert!(!job.at("status").has("active"));
     let pod = client.get(&format!("{PODS}/{}", name(&pods[0]))).await.tree();
     assert!(pod.list("metadata.finalizers").is_empty());
-    until_told(client, "one", "SuccessfulCreate Completed").await;
+    until_event(client, "one", "SuccessfulCreate Completed").await;
     let metrics = client.get("/metrics").await.text();
     for line in [
         r#"job_controller_jobs_finished_total{completion_mode="NonIndexed",reason="CompletionsReached",result="succeeded"} 1"#,
@@ -69,13 +69,13 @@ async fn jobs_fail_by_limit_and_deadline() {
     let failed = until(client, &format!("{JOBS}/bad"), |job| conditions(job).contains("Failed=")).await;
     assert_eq!(conditions(&failed), "FailureTarget=BackoffLimitExceeded Failed=BackoffLimitExceeded");
     assert_eq!(failed.int("status.failed"), Some(1));
-    until_told(client, "bad", "SuccessfulCreate BackoffLimitExceeded").await;
+    until_event(client, "bad", "SuccessfulCreate BackoffLimitExceeded").await;
 
     make(client, JOBS, &job("late", r#""activeDeadlineSeconds":1,"#)).await;
     let late = until(client, &format!("{JOBS}/late"), |job| conditions(job).contains("Failed=")).await;
     assert_eq!(conditions(&late), "FailureTarget=DeadlineExceeded Failed=DeadlineExceeded");
     assert_eq!((late.int("status.failed"), late.int("status.terminating")), (Some(1), Some(0)));
-    until_told(client, "late", "SuccessfulCreate SuccessfulDelete DeadlineExceeded").await;
+    until_event(client, "late", "SuccessfulCreate SuccessfulDelete DeadlineExceeded").await;
     cluster.stop().await;
 }
 
@@ -117,7 +117,7 @@ async fn pods_are_deleted_with_their_job() {
     let orphan = r#"?propagationPolicy=Orphan"#;
     client.delete(&format!("{JOBS}/gone{orphan}")).await;
     for pod in &pods {
-        // What the orphaning leaves has no owner that would count it.
+        // Orphaned pods have no owner that would count them.
         let path = format!("{PODS}/{}", name(pod));
         until(client, &path, |pod| pod.int("code") == Some(404) || pod.list("metadata.finalizers").is_empty()).await;
     }
@@ -128,7 +128,7 @@ async fn pods_are_deleted_with_their_job() {
 async fn cron_jobs_start_jobs_and_keep_the_history() {
     let mut cluster = whole().await;
     let client = &cluster.client;
-    // Where the system has no time zones, only that of the world is known.
+    // Without time zones on the machine, only UTC is available.
     let has_zones = std::path::Path::new("/usr/share/zoneinfo/Asia/Kolkata").exists();
     let (zone, offset) = if has_zones { ("Asia/Kolkata", "+05:30") } else { ("UTC", "Z") };
     let template = r#"{"metadata":{"labels":{"cj":"tick"}},"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"app:1"}]}}}}"#;
@@ -140,7 +140,7 @@ async fn cron_jobs_start_jobs_and_keep_the_history() {
     let path = "/apis/batch/v1/namespaces/default/cronjobs/tick";
     let cron = until(client, path, |cron| cron.list("status.active").len() == 1).await;
     assert!(cron.at("status").has("lastScheduleTime"));
-    // No more starts, so that what is kept can be seen.
+    // No more starts: the remaining jobs can be checked.
     client.patch(path, "merge", r#"{"spec":{"suspend":true}}"#).await;
     let active = cron.list("status.active")[0].str("name").to_string();
     let job = client.get(&format!("{JOBS}/{active}")).await.tree();

@@ -10,7 +10,7 @@ use testkit::{Client, Cluster};
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// Makes an object from JSON, and gives it back as the server has it.
+/// Creates an object from JSON, and returns it as the server stores it.
 async fn make(client: &Client, path: &str, json: &str) -> Tree {
     let object = decode(json.as_bytes()).expect("json");
     let reply = client.post(path, &object).await;
@@ -18,12 +18,12 @@ async fn make(client: &Client, path: &str, json: &str) -> Tree {
     reply.tree()
 }
 
-/// Waits until an object is as wanted.
+/// Waits until an object satisfies a condition.
 async fn until(client: &Client, path: &str, is_so: impl Fn(&Tree) -> bool) -> Tree {
     client.until(path, |_, tree| is_so(tree)).await
 }
 
-/// Waits until there are so many of something that are as wanted, and gives those back.
+/// Waits until `count` objects satisfy a condition, and returns them.
 async fn until_count(client: &Client, path: &str, count: usize, is_so: impl Fn(&Tree) -> bool) -> Vec<Tree> {
     let chosen = |list: &Tree| list.list("items").iter().filter(|item| is_so(item)).cloned().collect::<Vec<_>>();
     let list = until(client, path, |list| chosen(list).len() == count).await;
@@ -46,8 +46,8 @@ fn conditions(object: &Tree) -> String {
     holds.map(|c| format!("{}={}", c.str("type"), c.str("reason"))).collect::<Vec<_>>().join(" ")
 }
 
-/// Waits for events about an object, by their reasons in the order in which they came.
-async fn until_told(client: &Client, about: &str, want: &str) {
+/// Waits for events about an object, by their reasons in the order of their arrival.
+async fn until_event(client: &Client, about: &str, want: &str) {
     let path = format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{about}");
     let reasons = |list: &Tree| {
         let mut events: Vec<&Tree> = list.list("items").iter().collect();

@@ -130,7 +130,7 @@ async fn autoscalers_report_missing_metrics_and_keep_bounds() {
     let json = format!(r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"web"}},"spec":{spec}}}"#);
     make(client, "/apis/apps/v1/namespaces/default/deployments", &json).await;
     let deployment = "/apis/apps/v1/namespaces/default/deployments/web";
-    // At rest: a rescale that meets another write is told as a failure first.
+    // Without other writes: a rescale that conflicts is first reported as a failure.
     until(client, deployment, |deployment| deployment.int("status.unavailableReplicas") == Some(4)).await;
     let target = r#"{"apiVersion":"apps/v1","kind":"Deployment","name":"web"}"#;
     let metric =
@@ -156,6 +156,6 @@ async fn autoscalers_report_missing_metrics_and_keep_bounds() {
     let said = (active.str("type"), active.str("status"), active.str("reason"));
     assert_eq!(said, ("ScalingActive", "False", "FailedGetResourceMetric"));
     assert!(active.str("message").ends_with("(get pods.metrics.k8s.io)"), "{}", active.str("message"));
-    until_told(client, "hpa", "SuccessfulRescale FailedGetResourceMetric FailedComputeMetricsReplicas").await;
+    until_event(client, "hpa", "SuccessfulRescale FailedGetResourceMetric FailedComputeMetricsReplicas").await;
     cluster.stop().await;
 }

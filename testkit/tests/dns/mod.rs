@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use api::{Tree, list, tree};
-use cluster::dns::{Running, flags, run};
+use cluster::dns::{DnsProcess, flags, run};
 use dns::message::{Data, Message, Name, Question, Record, Type};
 use testkit::{Client, Cluster};
 use tokio::net::UdpSocket;
@@ -15,7 +15,7 @@ use crate::network::{CORE, make, merge};
 const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
 
 /// A server as a user runs it in place of CoreDNS, on any port.
-async fn start(cluster: &Cluster, more: &[String]) -> (Running, SocketAddr) {
+async fn start(cluster: &Cluster, more: &[String]) -> (DnsProcess, SocketAddr) {
     let mut arguments = vec![format!("--kubeconfig={}", kubeconfig(cluster, "admin").display())];
     arguments.extend_from_slice(more);
     let flags = flags::parse(&arguments).expect("flags");
@@ -29,7 +29,7 @@ fn corefile(port: u16, more: &str) -> String {
     format!(".:{port} {{\nbind 127.0.0.1\n{plugin}\n{more}\n}}\n")
 }
 
-async fn started_with_file(cluster: &Cluster) -> (Running, SocketAddr) {
+async fn started_with_file(cluster: &Cluster) -> (DnsProcess, SocketAddr) {
     let path = cluster.dir().join("Corefile");
     std::fs::write(&path, corefile(free_port().await, "")).expect("a file");
     start(cluster, &[format!("--conf={}", path.display())]).await
@@ -103,7 +103,7 @@ async fn names_follow_services_and_pods() {
 
     let headless = tree! { "clusterIP" => "None", "selector" => tree! { "app" => "db" }, "ports" => port };
     create_service(&client, "db", headless).await;
-    // Endpoints on a node that does not exist are left out.
+    // Endpoints on a node that does not exist are omitted.
     make(&client, "/api/v1/nodes", &tree! { "metadata" => tree! { "name" => "n" } }).await;
     create_pod(&client, "db-0", "10.244.7.1", "db-0").await;
     create_pod(&client, "db-1", "10.244.7.2", "").await;

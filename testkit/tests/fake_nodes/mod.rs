@@ -1,5 +1,5 @@
-//! Fake nodes, seen through the API. They act as nodes under the Node authorizer and NodeRestriction, so that a
-//! rejected write fails here.
+//! Fake nodes, tested through the API. They act as nodes under the Node authorizer and NodeRestriction: a rejected
+//! write fails here.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use api::{Tree, list, tree};
 use cluster::pki::Subject;
 use server::authorization::config::Mode;
-use testkit::{Client, Cluster, Hook, Said, Storage};
+use testkit::{Client, Cluster, Hook, HookResponse, Storage};
 
 use crate::until;
 
@@ -108,7 +108,7 @@ async fn handles_the_path_that_was_authorized() {
                 ["V4lueOfSecret", &api::base64::encode(b"V4lueOfSecret")].iter().any(|word| text.contains(*word));
             assert!(!leaked, "{who} {path}: {text}");
         }
-        // A cluster admin gets no more by a trick than by the name.
+        // An unusual path gives a cluster admin no more access than the plain one.
         let reply = client.get(path).await;
         let plain = [
             secrets,
@@ -118,7 +118,7 @@ async fn handles_the_path_that_was_authorized() {
         ];
         assert_eq!(reply.code == 200, plain.contains(&path.as_str()) || path.contains("/watch/"), "{path}");
     }
-    // What is written by a trick is written where it was authorized, or nowhere.
+    // A write through an unusual path is stored where it was authorized, or nowhere.
     for path in [format!("{MAPS}/../secrets"), format!("{MAPS}%2F..%2Fsecrets"), format!("{MAPS}//")] {
         let reply = jane.post(&path, &named("v1", "ConfigMap", "n")).await;
         assert!(matches!(reply.code, 400 | 403 | 404 | 405), "{path}: {}", reply.code);
@@ -126,10 +126,10 @@ async fn handles_the_path_that_was_authorized() {
     cluster.stop().await;
 }
 
-/// Creations of config maps named `slow` wait for a webhook that says nothing.
+/// Creations of config maps named `slow` wait for a webhook that does not respond.
 async fn hang(client: &Client) -> Hook {
     let hook = Hook::start(&[], |_, review| match review.str("request.name") {
-        "slow" => Said::Nothing,
+        "slow" => HookResponse::Nothing,
         _ => Hook::reply(review, true, tree! {}),
     })
     .await;
@@ -216,7 +216,7 @@ async fn without_fairness_requests_in_flight_are_counted() {
 
 /// A node's status names any address: on other ports than the kubelet's, the server must not be led to itself.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_address_on_another_port_is_judged() {
+async fn node_address_on_another_port_is_checked() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let secret = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::{Tree, list, tree};
 use server::audit::batch::Batch;
 use server::audit::{Delivery, Mode, Settings, Truncate};
-use testkit::{Client, Hook, Said};
+use testkit::{Client, Hook, HookResponse};
 
 use super::{audited, audited_with, events, is};
 use crate::identity::jwt::{Signer, claims_of};
@@ -71,7 +71,7 @@ async fn truncates_large_audit_events() {
     let truncate = Truncate { enabled: true, max_event: 4000, max_batch: 100_000 };
     let settings = Settings {
         log_path: Some(dir.path().join("audit.log")),
-        log: Delivery { truncate, ..Delivery::of_log() },
+        log: Delivery { truncate, ..Delivery::for_log() },
         ..Settings::default()
     };
     let mut cluster = audited_with(dir.path(), settings).await;
@@ -100,10 +100,10 @@ const TRUNCATED: &str = "audit.k8s.io/truncated";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_is_written_when_it_is_full_or_the_server_ends() {
     let dir = tempfile::tempdir().expect("a directory");
-    let batch = Batch { max_size: 100_000, max_wait: Duration::from_secs(3600), ..Batch::of_log() };
+    let batch = Batch { max_size: 100_000, max_wait: Duration::from_secs(3600), ..Batch::for_log() };
     let settings = Settings {
         log_path: Some(dir.path().join("audit.log")),
-        log: Delivery { mode: Mode::Batch, batch, ..Delivery::of_log() },
+        log: Delivery { mode: Mode::Batch, batch, ..Delivery::for_log() },
         ..Settings::default()
     };
     let mut cluster = audited_with(dir.path(), settings).await;
@@ -184,10 +184,10 @@ const ROBOT: &str = "system:serviceaccount:default:robot";
 #[tokio::test(flavor = "multi_thread")]
 async fn blocking_webhooks_get_events_before_the_response() {
     let dir = tempfile::tempdir().expect("a directory");
-    let hook = Hook::start(&[], |_, _| Said::Text(200, String::new())).await;
+    let hook = Hook::start(&[], |_, _| HookResponse::Text(200, String::new())).await;
     let settings = Settings {
         webhook_config_file: Some(kubeconfig(dir.path(), &hook)),
-        webhook: Delivery { mode: Mode::Blocking, ..Delivery::of_webhook() },
+        webhook: Delivery { mode: Mode::Blocking, ..Delivery::for_webhook() },
         ..Settings::default()
     };
     let mut cluster = audited_with(dir.path(), settings).await;
@@ -206,11 +206,11 @@ async fn blocking_webhooks_get_events_before_the_response() {
 #[tokio::test(flavor = "multi_thread")]
 async fn strict_webhooks_that_fail_reject_requests() {
     let dir = tempfile::tempdir().expect("a directory");
-    let hook = Hook::start(&[], |_, _| Said::Text(400, String::new())).await;
+    let hook = Hook::start(&[], |_, _| HookResponse::Text(400, String::new())).await;
     for (mode, code) in [(Mode::BlockingStrict, 500), (Mode::Blocking, 200)] {
         let settings = Settings {
             webhook_config_file: Some(kubeconfig(dir.path(), &hook)),
-            webhook: Delivery { mode, ..Delivery::of_webhook() },
+            webhook: Delivery { mode, ..Delivery::for_webhook() },
             ..Settings::default()
         };
         let mut cluster = audited_with(dir.path(), settings).await;
@@ -252,7 +252,7 @@ async fn audit_events_have_webhook_annotations() {
     let client = &cluster.client;
     let hook = Hook::start(&[], |path, review| match path {
         "/patch" => Hook::patch(review, r#"[{"value":{"a":"b"},"op":"add","path":"/metadata/labels"}]"#),
-        "/garbage" => Said::Text(200, "garbage".to_string()),
+        "/garbage" => HookResponse::Text(200, "garbage".to_string()),
         _ => Hook::reply(review, true, tree! { "auditAnnotations" => tree! { "mood" => "good" } }),
     })
     .await;
@@ -292,5 +292,69 @@ async fn audit_events_have_webhook_annotations() {
     let of_secret = notes("secrets");
     assert!(of_secret.contains("mutation.webhook.admission.k8s.io/round_0_index_1"));
     assert!(!of_secret.keys().any(|key| key.starts_with("patch.")), "no part of a body below Request");
+    cluster.stop().await;
+}
+
+const CUSTOM_POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: RequestResponse, resources: [{group: audited.example.com, resources: [widgets]}]}
+- {level: Metadata, resources: [{group: audited.example.com}]}
+- {level: None}
+";
+
+fn audited_definition() -> Tree {
+    let schema = tree! { "type" => "object", "x-kubernetes-preserve-unknown-fields" => true };
+    let version = tree! {
+        "name" => "v1", "served" => true, "storage" => true, "schema" => tree! { "openAPIV3Schema" => schema },
+        "subresources" => tree! { "status" => tree! {} },
+    };
+    tree! {
+        "apiVersion" => "apiextensions.k8s.io/v1", "kind" => "CustomResourceDefinition",
+        "metadata" => tree! { "name" => "widgets.audited.example.com" },
+        "spec" => tree! {
+            "group" => "audited.example.com", "scope" => "Namespaced",
+            "names" => tree! { "plural" => "widgets", "kind" => "Widget" }, "versions" => list![version],
+        },
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_select_custom_resources() {
+    const WIDGETS: &str = "/apis/audited.example.com/v1/namespaces/default/widgets";
+    let dir = tempfile::tempdir().expect("a directory");
+    let policy = dir.path().join("custom.yaml");
+    std::fs::write(&policy, CUSTOM_POLICY).expect("a policy");
+    let settings =
+        Settings { log_path: Some(dir.path().join("audit.log")), policy_file: Some(policy), ..Settings::default() };
+    let mut cluster = audited_with(dir.path(), settings).await;
+    let client = &cluster.client;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(client.post(definitions, &audited_definition()).await.code, 201);
+    client.until(WIDGETS, |code, _| code == 200).await;
+    let widget = tree! {
+        "apiVersion" => "audited.example.com/v1", "kind" => "Widget", "metadata" => tree! { "name" => "a" },
+        "spec" => tree! { "size" => 7 },
+    };
+    assert_eq!(client.post(WIDGETS, &widget).await.code, 201);
+    assert_eq!(client.patch(&format!("{WIDGETS}/a/status"), "merge", r#"{"status":{"ready":true}}"#).await.code, 200);
+    assert_eq!(client.delete(&format!("{WIDGETS}/a")).await.code, 200);
+
+    let all = events(dir.path(), |event| event.str("verb") == "delete").await;
+    let done = |verb: &str| all.iter().find(|event| is(event, "ResponseComplete", verb, "widgets")).expect("an event");
+    let created = done("create");
+    assert_eq!((created.str("level"), created.str("objectRef.apiGroup")), ("RequestResponse", "audited.example.com"));
+    assert_eq!(created.at("requestObject").at("spec"), widget.at("spec"));
+    assert_eq!(created.at("responseObject").str("metadata.name"), "a");
+    assert!(!created.at("responseObject").str("metadata.uid").is_empty());
+    let patched = done("patch");
+    assert_eq!((patched.str("level"), patched.str("objectRef.subresource")), ("Metadata", "status"));
+    assert!(!patched.has("requestObject") && !patched.has("responseObject"), "the rule names no subresource");
+    assert_eq!(done("delete").str("level"), "RequestResponse");
+    assert!(
+        all.iter().all(|event| event.str("objectRef.apiGroup") == "audited.example.com"),
+        "other groups are left out"
+    );
     cluster.stop().await;
 }

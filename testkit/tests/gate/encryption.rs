@@ -47,8 +47,8 @@ async fn rotation(kept: Storage) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start_with(kept, config(dir.path(), &key("aescbc", "old", 1)), async |_| {}).await;
     let password = api::base64::encode(PASSWORD.as_bytes());
-    let made = cluster.client.post(SECRETS, &secret()).await;
-    assert_eq!((made.code, made.tree().str("data.password")), (201, password.as_str()));
+    let created = cluster.client.post(SECRETS, &secret()).await;
+    assert_eq!((created.code, created.tree().str("data.password")), (201, password.as_str()));
     let bytes = stored(&cluster).await;
     assert!(has(&bytes, "k8s:enc:aescbc:v1:old:") && !has(&bytes, &password), "it is in the clear");
 

@@ -92,8 +92,8 @@ async fn numbers_may_be_as_large_as_they_can_be_written() {
             "terminationGracePeriodSeconds":{most},"containers":[{{"name":"c","image":"i"}}]}}}}"#
     );
     let pods = "/api/v1/namespaces/default/pods";
-    let made = client.raw("POST", pods, &[("content-type", JSON)], pod.into_bytes()).await;
-    assert_eq!(made.code, 201, "{}", made.text());
+    let created = client.raw("POST", pods, &[("content-type", JSON)], pod.into_bytes()).await;
+    assert_eq!(created.code, 201, "{}", created.text());
     let path = format!("{pods}/p?gracePeriodSeconds={most}");
     let deleted = client.raw("DELETE", &path, &[], Vec::new()).await;
     let stamp = deleted.tree().str("metadata.deletionTimestamp").to_string();
@@ -106,7 +106,7 @@ fn nested(levels: usize, inner: &str) -> String {
     format!("{}{inner}{}", "[".repeat(levels), "]".repeat(levels))
 }
 
-/// Anchors of which each stands in so many brackets around the one before; the last is `*a31`.
+/// Anchors with many brackets around the previous one; the last is `*a31`.
 fn chained(indent: &str) -> String {
     let mut text = format!("{indent}- &a0 {}\n", nested(250, ""));
     for at in 1..32 {
@@ -125,7 +125,7 @@ fn revision(name: &str, data: &str) -> String {
     )
 }
 
-/// Where an object was stored, it is read again whole.
+/// Sends a body; a stored object can be read again completely.
 async fn send(client: &Client, method: &str, path: &str, media: &str, body: String) -> u16 {
     let reply = client.raw(method, path, &[("content-type", media)], body.into_bytes()).await;
     assert!(reply.code < 500, "{method} {path}: {} {}", reply.code, reply.text());
@@ -179,7 +179,7 @@ async fn no_body_overflows_a_stack() {
     cluster.stop().await;
 }
 
-/// Patches that make a stored object deeper step by step.
+/// Patches that deepen a stored object step by step.
 async fn deepen(client: &Client) {
     assert_eq!(send(client, "POST", REVISIONS, JSON, revision("p", &maps(1))).await, 201);
     let path = format!("{REVISIONS}/p");
@@ -198,7 +198,7 @@ async fn deepen(client: &Client) {
     assert!(!json::encode(&stored, None).is_empty() && !stored.exceeds_depth(api::tree::MAX_DEPTH));
 }
 
-/// As Go's servers do: the answer is that of the path, not an empty 400.
+/// As with Go's servers, the response is that of the path, not an empty 400.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_path_may_have_characters_that_need_encoding() {
     let mut cluster = limited(|_| ()).await;
@@ -241,7 +241,7 @@ async fn later_requests_of_a_connection_may_have_characters_that_need_encoding()
     let body = format!("{{\"metadata\":{{\"name\":\"m\"}},\"data\":{{\"a\":\"{text}\"}}}}");
     let post = format!("POST {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
     let get = |name: &str| format!("GET {MAPS}/{name} HTTP/1.1\r\nHost: x\r\n\r\n");
-    // The body comes in a piece of its own, and together with the head.
+    // The body arrives separately, and together with the head.
     for pieces in [vec![get("m")], vec![post.clone(), body.clone()], vec![format!("{post}{body}")]] {
         for piece in pieces {
             stream.write_all(piece.as_bytes()).await.expect("a request");

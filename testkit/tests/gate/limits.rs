@@ -101,7 +101,7 @@ async fn each_check_has_a_path_and_can_be_left_out() {
 async fn strict_logs_on_full_disks_reject_requests() {
     let dir = tempfile::tempdir().expect("a directory");
     for (mode, code) in [(Mode::BlockingStrict, 500), (Mode::Blocking, 200)] {
-        let delivery = Delivery { mode, ..Delivery::of_log() };
+        let delivery = Delivery { mode, ..Delivery::for_log() };
         let full = Settings { log_path: Some("/dev/full".into()), log: delivery, ..Settings::default() };
         let mut cluster = audited_with(dir.path(), full).await;
         let reply = cluster.client.get(MAPS).await;
@@ -117,7 +117,7 @@ async fn strict_logs_on_full_disks_reject_requests() {
             assert!(metrics.contains("apiserver_audit_requests_rejected_total 0"), "{metrics}");
         } else {
             let metrics = String::from_utf8(cluster.server().metrics.text()).expect("text");
-            // The server's own loops are let in no more than others.
+            // The server's own loops have no more seats than other clients.
             let rejected =
                 metrics.lines().find_map(|line| line.strip_prefix("apiserver_audit_requests_rejected_total "));
             assert!(rejected.is_some_and(|count| count != "0"), "{metrics}");

@@ -11,20 +11,20 @@ mod webhook;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use api::{Tree, json, tree};
 use server::audit::{Audit, Settings};
+use stdx::wait::until_ok_await;
 use testkit::{Cluster, Storage};
 
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n";
 
-/// A server whose audit log is in a directory, with everything in it that a policy of one line tells of.
+/// A server with an audit log in a directory; a policy of one line records all requests.
 async fn audited(dir: &Path) -> Cluster {
     audited_with(dir, Settings { log_path: Some(dir.join("audit.log")), ..Settings::default() }).await
 }
 
-/// The same with other settings; the policy of one line stands in for a missing one.
+/// A server with other settings; the policy of one line is the default.
 async fn audited_with(dir: &Path, mut settings: Settings) -> Cluster {
     settings.policy_file.get_or_insert_with(|| {
         std::fs::write(dir.join("policy.yaml"), POLICY).expect("a policy");
@@ -35,18 +35,14 @@ async fn audited_with(dir: &Path, mut settings: Settings) -> Cluster {
     Cluster::start_with(Storage::Embedded, config, async |_| {}).await
 }
 
-/// The events of the log, once one of them is as wanted.
+/// The events of the log, once one of them satisfies `wanted`.
 async fn events(dir: &Path, wanted: impl Fn(&Tree) -> bool) -> Vec<Tree> {
-    let until = Instant::now() + testkit::client::DEADLINE;
-    loop {
+    let look = async || {
         let text = std::fs::read_to_string(dir.join("audit.log")).unwrap_or_default();
         let events: Vec<Tree> = text.lines().filter_map(|line| json::decode(line.as_bytes()).ok()).collect();
-        if events.iter().any(&wanted) {
-            return events;
-        }
-        assert!(Instant::now() < until, "no such event in {text}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+        if events.iter().any(&wanted) { Ok(events) } else { Err(text) }
+    };
+    until_ok_await("an event", testkit::client::DEADLINE, look).await
 }
 
 fn is(event: &Tree, stage: &str, verb: &str, resource: &str) -> bool {

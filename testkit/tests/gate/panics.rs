@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{Tree, list, tree};
 use server::audit::{Audit, Settings};
 use server::registry::admission::Setup;
-use server::registry::admission::initial_resources::{Question, Usage};
+use server::registry::admission::initial_resources::{Usage, UsageQuery};
 use testkit::{Cluster, Storage};
 
 use super::{POLICY, events};
@@ -14,10 +14,10 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const MESSAGE: &str = "This request caused apiserver to panic. Look in the logs for details.";
 
 /// Past usage whose lookup panics inside the handler.
-struct Broken;
+struct PanickingUsage;
 
-impl Usage for Broken {
-    fn percentile(&self, question: &Question<'_>) -> Option<(i64, u64)> {
+impl Usage for PanickingUsage {
+    fn percentile(&self, question: &UsageQuery<'_>) -> Option<(i64, u64)> {
         panic!("the test's own: {}", question.image)
     }
 }
@@ -41,7 +41,7 @@ async fn panics_become_500_and_are_audited() {
     };
     let audit = Audit::open(&settings).expect("a good policy").map(Arc::new);
     let setup = Setup::new(&["InitialResources".to_string()], &[], None).expect("plugins");
-    let admission = Arc::new(setup.with_usage(Arc::new(Broken)));
+    let admission = Arc::new(setup.with_usage(Arc::new(PanickingUsage)));
     let config = server::Config { audit, admission, ..server::Config::default() };
     let mut cluster = Cluster::start_with(Storage::Embedded, config, async |_| {}).await;
 

@@ -1,6 +1,6 @@
 //! Configuration files that cannot be used: the server does not start, and names the file and the position.
 
-use testkit::Flagged;
+use testkit::FlaggedServer;
 
 const SECRET: &str = "Tok3nInAFile";
 
@@ -23,7 +23,7 @@ async fn invalid_files_are_named_with_position() {
         (
             &["--audit-policy-file=DIR/good-policy", "--audit-webhook-config-file=FILE"],
             kubeconfig.clone(),
-            "file: users[0].user.exec: it cannot be honoured",
+            "file: users[0].user.exec: it is not supported",
         ),
         (
             &["--authorization-mode=ABAC", "--authorization-policy-file=FILE"],
@@ -44,9 +44,9 @@ async fn invalid_files_are_named_with_position() {
             &["--authorization-config=FILE"],
             config(
                 "AuthorizationConfiguration",
-                "authorizers: [{type: Webhook, name: w, webhook: {matchConditions: [{expression: 'true'}]}}]",
+                "authorizers: [{type: Webhook, name: w, webhook: {matchConditions: [{expression: '1'}]}}]",
             ),
-            "file: authorizers[0].webhook.matchConditions: Forbidden",
+            "file: authorizers[0].webhook.matchConditions[0].expression: Invalid value",
         ),
         (
             &["--authentication-config=FILE"],
@@ -59,7 +59,7 @@ async fn invalid_files_are_named_with_position() {
                 "AuthenticationConfiguration",
                 "jwt: [{issuer: {url: 'https://a', audiences: [x]}, claimMappings: {username: {expression: x}}}]",
             ),
-            "file: jwt[0].claimMappings.username.expression: CEL",
+            "file: jwt[0].claimMappings.username.expression: Invalid value: \"x\": compilation failed: ERROR",
         ),
         (&["--authentication-token-webhook-config-file=FILE"], kubeconfig, "file: users[0].user.exec"),
         (&["--token-auth-file=FILE"], format!("a,b,c\n{SECRET},x\n"), "file: line 2: at least 3 columns"),
@@ -81,7 +81,7 @@ async fn invalid_files_are_named_with_position() {
             flag.replace("DIR", &dir.path().display().to_string())
         };
         let flags: Vec<String> = flags.iter().map(place).collect();
-        let error = match Flagged::start(dir.path(), &flags).await {
+        let error = match FlaggedServer::start(dir.path(), &flags).await {
             Ok(_) => panic!("it starts with {flags:?}"),
             Err(error) => error.describe(),
         };

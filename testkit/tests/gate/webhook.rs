@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::audited_with;
 
-/// Reads one request and answers with a code; gives the body.
+/// Reads one request and responds with a code; returns the body.
 async fn answer(stream: &mut TcpStream, code: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let end = loop {
@@ -58,10 +58,10 @@ async fn audit_webhooks_get_batches_and_may_be_down() {
         "apiVersion: v1\nkind: Config\nclusters:\n- name: a\n  cluster: {{server: 'http://127.0.0.1:{port}/audit'}}\nusers: []\ncontexts:\n- name: a\n  context: {{cluster: a}}\ncurrent-context: a\n"
     );
     std::fs::write(dir.path().join("webhook.yaml"), kubeconfig).expect("a file");
-    let batch = Batch { max_wait: Duration::from_millis(20), throttle: false, ..Batch::of_webhook() };
+    let batch = Batch { max_wait: Duration::from_millis(20), throttle: false, ..Batch::for_webhook() };
     let settings = Settings {
         webhook_config_file: Some(dir.path().join("webhook.yaml")),
-        webhook: Delivery { batch, ..Delivery::of_webhook() },
+        webhook: Delivery { batch, ..Delivery::for_webhook() },
         initial_backoff: Duration::from_millis(1),
         ..Settings::default()
     };

@@ -3,7 +3,7 @@
 use api::Tree;
 use testkit::Cluster;
 
-use super::{Story, holds};
+use super::{Transcript, holds};
 
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const CRON_JOBS: &str = "/apis/batch/v1/namespaces/default/cronjobs";
@@ -12,31 +12,31 @@ const ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts/default";
 const TEMPLATE: &str = r#""template":{"spec":{"restartPolicy":"Never","automountServiceAccountToken":false,
     "containers":[{"name":"c","image":"app:1"}]}}"#;
 
-async fn start() -> (Cluster, Story) {
+async fn start() -> (Cluster, Transcript) {
     let cluster = Cluster::start_whole().await;
-    let story = Story::new(&cluster.client);
+    let story = Transcript::new(&cluster.client);
     story.see(ACCOUNT, |account| account.str("metadata.name") == "default").await;
     (cluster, story)
 }
 
-/// Makes a Job; its uid, which stands in labels, is called by its name.
-async fn make(story: &mut Story, name: &str, spec: &str) -> String {
+/// Creates a Job; its uid in labels is replaced with its name.
+async fn make(story: &mut Transcript, name: &str, spec: &str) -> String {
     let metadata = format!(r#"{{"name":"{name}"}}"#);
     let job = format!(r#"{{"apiVersion":"batch/v1","kind":"Job","metadata":{metadata},"spec":{{{spec}{TEMPLATE}}}}}"#);
     story.make(JOBS, &job).await;
     let path = format!("{JOBS}/{name}");
-    let made = story.see(&path, |job| job.str("metadata.name") == name).await;
-    story.call(made.str("metadata.uid"), &format!("uid of {name}"));
+    let created = story.see(&path, |job| job.str("metadata.name") == name).await;
+    story.call(created.str("metadata.uid"), &format!("uid of {name}"));
     path
 }
 
 /// The pods of a Job in the order of their names, once there are so many.
-async fn pods(story: &Story, job: &str, count: usize) -> Vec<Tree> {
+async fn pods(story: &Transcript, job: &str, count: usize) -> Vec<Tree> {
     let path = format!("{PODS}?labelSelector=job-name%3D{job}");
     story.see(&path, |pods| pods.list("items").len() == count).await.list("items").to_vec()
 }
 
-async fn end(story: &Story, pod: &Tree, phase: &str, code: i64) {
+async fn end(story: &Transcript, pod: &Tree, phase: &str, code: i64) {
     let times = r#""startedAt":"2024-01-01T00:00:00Z","finishedAt":"2024-01-01T00:00:05Z""#;
     let state = format!(r#"{{"terminated":{{"exitCode":{code},{times}}}}}"#);
     let status = format!(
@@ -92,7 +92,7 @@ async fn jobs_match_upstream() {
         ("wait", "SuccessfulCreate"),
     ];
     for (name, reason) in reasons {
-        story.until_told(name, reason).await;
+        story.until_event(name, reason).await;
         story.tell_events(&[name]).await;
     }
     story.compare("job.yaml");
@@ -130,8 +130,8 @@ async fn pod_failure_policies_match_upstream() {
     end(&story, &pods(&story, "leader", 2).await[0], "Succeeded", 0).await;
     let complete = story.see(&path, |job| holds(job, "Complete", "True")).await;
     story.tell("enough has succeeded", &[complete], &["status"]);
-    story.until_told("rules", "PodFailurePolicy").await;
-    story.until_told("leader", "Completed").await;
+    story.until_event("rules", "PodFailurePolicy").await;
+    story.until_event("leader", "Completed").await;
     story.tell_events(&["rules", "leader"]).await;
     story.compare("job_policies.yaml");
     cluster.stop().await;
@@ -159,8 +159,8 @@ async fn cron_job_matches_upstream() {
     end(&story, &pods(&story, &name, 1).await[0], "Succeeded", 0).await;
     let done = story.see(&path, |cron| cron.at("status").has("lastSuccessfulTime")).await;
     story.tell("done", &[done], &["status"]);
-    story.until_told("tick", "SawCompletedJob").await;
-    story.until_told(&name, "Completed").await;
+    story.until_event("tick", "SawCompletedJob").await;
+    story.until_event(&name, "Completed").await;
     story.tell_events(&["tick"]).await;
     story.compare("cronjob.yaml");
     cluster.stop().await;

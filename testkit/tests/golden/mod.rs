@@ -6,30 +6,31 @@ mod nodes;
 mod upkeep;
 
 use api::{Tree, tree, yaml};
+use stdx::wait::until_ok_await;
 use testkit::Client;
 
 /// So many letters end a generated name.
 const SUFFIX: usize = 5;
 
-/// What was seen, as text.
-pub struct Story {
+/// The observed objects and events, as text.
+pub struct Transcript {
     client: Client,
     text: String,
-    /// What chance has made, and the names that stand for it.
+    /// Random texts, and the names that replace them.
     names: Vec<(String, String)>,
 }
 
-impl Story {
-    pub fn new(client: &Client) -> Story {
-        Story { client: client.clone(), text: String::new(), names: Vec::new() }
+impl Transcript {
+    pub fn new(client: &Client) -> Transcript {
+        Transcript { client: client.clone(), text: String::new(), names: Vec::new() }
     }
 
-    /// What a label of an object says is called this from now on.
+    /// Replaces the value of an object's label with this name from now on.
     pub fn call_label(&mut self, object: &Tree, label: &str, called: &str) {
         self.call(object.map("metadata.labels").str(label), called);
     }
 
-    /// A text that chance has made is called this from now on.
+    /// Replaces a random text with this name from now on.
     pub fn call(&mut self, text: &str, called: &str) {
         self.names.push((text.to_string(), format!("<{called}>")));
     }
@@ -71,10 +72,10 @@ impl Story {
     }
 
     fn hidden(&self, text: &str) -> String {
-        self.names.iter().fold(text.to_string(), |text, (made, called)| text.replace(made, called))
+        self.names.iter().fold(text.to_string(), |text, (created, called)| text.replace(created, called))
     }
 
-    /// The events of objects with these names, each line once: the order of two objects' is left to chance.
+    /// The events of objects with these names, without duplicate lines: the order between objects is random.
     pub async fn tell_events(&mut self, names: &[&str]) {
         let events = self.client.get("/api/v1/events").await.tree();
         let line = |event: &Tree| {
@@ -95,7 +96,7 @@ impl Story {
     }
 
     /// Waits until there is an event about an object.
-    pub async fn until_told(&self, about: &str, reason: &str) {
+    pub async fn until_event(&self, about: &str, reason: &str) {
         let path = format!("/api/v1/events?fieldSelector=involvedObject.name%3D{about},reason%3D{reason}");
         self.see(&path, |events| !events.list("items").is_empty()).await;
     }
@@ -126,15 +127,11 @@ impl Story {
 
     /// Waits, without a node, until something holds of an object.
     pub async fn see(&self, path: &str, holds: impl Fn(&Tree) -> bool) -> Tree {
-        let mut last = Tree::Null;
-        let wait = async {
-            while last.is_null() || !holds(&last) {
-                last = self.client.get(path).await.tree();
-            }
+        let look = async || {
+            let seen = self.client.get(path).await.tree();
+            if !seen.is_null() && holds(&seen) { Ok(seen) } else { Err(format!("{:?}", seen.at("status"))) }
         };
-        let in_time = tokio::time::timeout(testkit::client::DEADLINE, wait).await.is_ok();
-        assert!(in_time, "{path}: not in time: {:?}", last.at("status"));
-        last
+        until_ok_await(path, testkit::client::DEADLINE, look).await
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::{Tree, tree};
 use testkit::Cluster;
 
-use super::{Story, holds};
+use super::{Transcript, holds};
 
 const NODES: &str = "/api/v1/nodes";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -14,7 +14,7 @@ fn taints(node: &Tree) -> usize {
     node.list("spec.taints").len()
 }
 
-/// A second node that lives: a zone without any is left alone.
+/// A second healthy node: a zone without healthy nodes gets no evictions.
 fn keep_alive(client: testkit::Client) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         let node = tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => tree! { "name" => "other" } };
@@ -35,7 +35,7 @@ async fn node_matches_upstream() {
         options.node_monitor_grace_period = Duration::from_millis(1500);
     })
     .await;
-    let mut story = Story::new(&cluster.client);
+    let mut story = Transcript::new(&cluster.client);
     let other = keep_alive(cluster.client.clone());
     let path = format!("{NODES}/a");
     story.make(NODES, r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"}}"#).await;
@@ -65,12 +65,12 @@ async fn node_matches_upstream() {
         })
         .await;
     story.tell("tainted away", &[evicted], &["metadata", "status"]);
-    story.until_told("p", "TaintManagerEviction").await;
+    story.until_event("p", "TaintManagerEviction").await;
     assert_eq!(cluster.client.delete(&path).await.code, 200);
     for reason in ["RegisteredNode", "NodeNotReady", "RemovingNode"] {
-        story.until_told("a", reason).await;
+        story.until_event("a", reason).await;
     }
-    story.until_told("p", "NodeNotReady").await;
+    story.until_event("p", "NodeNotReady").await;
     story.tell_events(&["a", "p"]).await;
     other.abort();
     story.compare("node.yaml");
@@ -80,7 +80,7 @@ async fn node_matches_upstream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn namespace_matches_upstream() {
     let mut cluster = Cluster::start_whole().await;
-    let mut story = Story::new(&cluster.client);
+    let mut story = Transcript::new(&cluster.client);
     let path = "/api/v1/namespaces/bye";
     story.make("/api/v1/namespaces", r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bye"}}"#).await;
     let account = story.see(&format!("{path}/serviceaccounts/default"), |account| !account.has("code")).await;

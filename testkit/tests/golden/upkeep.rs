@@ -3,19 +3,19 @@
 use api::Tree;
 use testkit::Cluster;
 
-use super::Story;
+use super::Transcript;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts/default";
 
-async fn start() -> (Cluster, Story) {
+async fn start() -> (Cluster, Transcript) {
     let cluster = Cluster::start_whole().await;
-    let story = Story::new(&cluster.client);
+    let story = Transcript::new(&cluster.client);
     story.see(ACCOUNT, |account| !account.has("code")).await;
     (cluster, story)
 }
 
-async fn make_pod(story: &Story, name: &str) {
+async fn make_pod(story: &Transcript, name: &str) {
     let metadata = format!(r#"{{"name":"{name}","labels":{{"app":"web"}}}}"#);
     let spec = r#"{"containers":[{"name":"c","image":"a"}]}"#;
     story.make(PODS, &format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{metadata},"spec":{spec}}}"#)).await;
@@ -47,7 +47,7 @@ async fn disruption_budget_matches_upstream() {
     story.patch(&path, r#"{"spec":{"minAvailable":"50%"}}"#).await;
     let unknown = story.see(&path, |budget| budget.int("status.observedGeneration") == Some(2)).await;
     story.tell("a share of an unknown total", &[unknown], &["status"]);
-    story.until_told("web", "UnmanagedPods").await;
+    story.until_event("web", "UnmanagedPods").await;
     story.tell_events(&["web"]).await;
     story.compare("budget.yaml");
     cluster.stop().await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::{Tree, base64, list, tree};
-use cluster::pki::{Lifetimes, Pair, Pki, Subject};
+use cluster::pki::{CertificateAndKey, Lifetimes, Pki, Subject};
 use server::authentication::{Anonymous, PasswordFile, TokenFile};
 use testkit::{Client, Cluster, Storage};
 
@@ -53,12 +53,12 @@ fn subject(file: &str, ca: &'static str, common_name: &str, organization: &str) 
     }
 }
 
-pub(super) fn certificate(pki: &Pki, ca: &'static str, common_name: &str, organization: &str) -> Pair {
+pub(super) fn certificate(pki: &Pki, ca: &'static str, common_name: &str, organization: &str) -> CertificateAndKey {
     let signer = pki.read(ca).expect("a CA bundle").expect("a CA bundle");
     pki.issue(&signer, &subject("test", ca, common_name, organization)).expect("a certificate")
 }
 
-/// A token of the account `default/robot`, as the API gives it.
+/// A token of the account `default/robot`, issued by the API.
 pub(super) async fn account_token(client: &Client) -> String {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = tree! {
@@ -103,7 +103,7 @@ async fn rejects_forged_tokens() {
     ];
     for (what, bad) in cases {
         refused(&anonymous, &[("authorization", &bearer(&bad))], what).await;
-        // A review of the token says the same.
+        // A review of the token has the same result.
         let review = tree! {
             "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenReview", "spec" => tree! { "token" => bad },
         };
@@ -111,7 +111,7 @@ async fn rejects_forged_tokens() {
         assert!(!reply.at("status").bool("authenticated") && !reply.str("status.error").is_empty(), "{what}");
     }
     assert_eq!(cluster.client.delete("/api/v1/namespaces/default/serviceaccounts/robot").await.code, 200);
-    refused(&anonymous, &[("authorization", &bearer(&token))], "of an account that is gone").await;
+    refused(&anonymous, &[("authorization", &bearer(&token))], "of a deleted account").await;
     cluster.stop().await;
 }
 
@@ -146,7 +146,7 @@ async fn certificates_are_verified_per_request() {
         let (code, who) = whoami(&client, &[("authorization", &token)]).await;
         assert!(code == 201 && who.starts_with("system:serviceaccount:default:robot "), "{what}: {who}");
     }
-    // A name is a name, whatever it looks like; groups come from nowhere else. A certificate without a name is refused.
+    // The name is used literally; groups only come from the organization. A certificate without a name is rejected.
     let odd = certificate(&pki, "ca", "system:masters,O=system:masters/\"x\"", "");
     known(&cluster.client_as(Some(&odd)), &[], "system:masters,O=system:masters/\"x\" system:authenticated").await;
     refused(&cluster.client_as(Some(&certificate(&pki, "ca", "", MASTERS))), &[], "without a name").await;
@@ -170,8 +170,8 @@ async fn removed_ca_takes_effect_at_once_and_is_published() {
 
     let admin = cluster.client_as(Some(&certificate(&other, "ca", "root", MASTERS)));
     let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-    let told = async || admin.get(path).await.tree().at("data").str("client-ca-file") == ca.certificate;
-    until("the config map follows", told).await;
+    let is_published = async || admin.get(path).await.tree().at("data").str("client-ca-file") == ca.certificate;
+    until("the config map follows", is_published).await;
     let data = admin.get(path).await.tree().at("data").clone();
     assert_eq!(data.str("requestheader-allowed-names"), "[\"front-proxy-client\"]");
     assert_eq!(data.str("requestheader-username-headers"), "[\"X-Remote-User\"]");
@@ -239,7 +239,7 @@ async fn files_and_bootstrap_tokens_name_users() {
     refused(&anonymous, &[("authorization", "Bearer abcdef.0123456789abcdee")], "another secret").await;
     let path = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef";
     assert_eq!(cluster.client.delete(path).await.code, 200);
-    refused(&anonymous, &[("authorization", token)], "a token that is gone").await;
+    refused(&anonymous, &[("authorization", token)], "a deleted token").await;
     cluster.stop().await;
 }
 
@@ -267,7 +267,7 @@ async fn anonymous_clients_see_public_paths() {
     open.stop().await;
 }
 
-/// What a machine that joins reads first, and the right of strangers to read it.
+/// Publishes the ConfigMap that a joining machine reads first, and the anonymous access to it.
 async fn publish_cluster_info(client: &Client) {
     let rbac = "rbac.authorization.k8s.io";
     let metadata = || tree! { "name" => "cluster-info" };

@@ -36,9 +36,9 @@ async fn bound_tokens_end_with_their_object() {
         ("Node", "n", "/api/v1/nodes".to_string(), named("Node", "n")),
     ];
     for (kind, name, path, object) in objects {
-        let made = client.post(&path, &object).await;
-        assert_eq!(made.code, 201, "{}", made.tree().str("message"));
-        let uid = made.tree().str("metadata.uid").to_string();
+        let created = client.post(&path, &object).await;
+        assert_eq!(created.code, 201, "{}", created.tree().str("message"));
+        let uid = created.tree().str("metadata.uid").to_string();
         assert_eq!(request(client, kind, name, "another").await.0, 409, "{kind}");
         assert_eq!(request(client, kind, "none", "").await.0, 404, "{kind}");
         let (code, reply) = request(client, kind, name, &uid).await;
@@ -50,7 +50,7 @@ async fn bound_tokens_end_with_their_object() {
         assert_eq!(user_of(&anonymous, token).await.0, 201, "{kind}");
         let gone = client.raw("DELETE", &format!("{path}/{name}?gracePeriodSeconds=0"), &[], Vec::new()).await;
         assert_eq!(gone.code, 200, "{kind}");
-        assert_eq!(user_of(&anonymous, token).await.0, 401, "{kind} is gone");
+        assert_eq!(user_of(&anonymous, token).await.0, 401, "{kind} is deleted");
         assert_eq!(client.post(&path, &object).await.code, 201);
         assert_eq!(user_of(&anonymous, token).await.0, 401, "another {kind} of the same name is another one");
     }

@@ -16,9 +16,9 @@ use super::authentication::{account_token, bearer, certificate, known, refused};
 
 /// Shows no certificate, and keeps what the server named.
 #[derive(Debug, Default)]
-struct Named(Mutex<Vec<Vec<u8>>>);
+struct CaHints(Mutex<Vec<Vec<u8>>>);
 
-impl ResolvesClientCert for Named {
+impl ResolvesClientCert for CaHints {
     fn resolve(&self, hints: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         *self.0.lock() = hints.iter().map(|hint| hint.to_vec()).collect();
         None
@@ -32,7 +32,7 @@ impl ResolvesClientCert for Named {
 async fn named(cluster: &Cluster) -> Vec<Vec<u8>> {
     let ca = cluster.pki().read("ca").expect("a CA").expect("a CA");
     let mut tls = testkit::client::tls(&ca, None);
-    let named = Arc::new(Named::default());
+    let named = Arc::new(CaHints::default());
     tls.client_auth_cert_resolver = named.clone();
     let stream = TcpStream::connect(cluster.address()).await.expect("the server listens");
     let name = ServerName::from(cluster.address().ip());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use api::{Tree, list, tree};
-use testkit::{Client, Flagged};
+use testkit::{Client, FlaggedServer};
 
 use super::jwt::{Signer, claims_of};
 use super::remote::{now, user_of};
@@ -12,10 +12,10 @@ const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
 async fn account(client: &Client) -> (String, String) {
     let account = tree! { "apiVersion" => "v1", "kind" => "ServiceAccount", "metadata" => tree! { "name" => "robot" } };
-    let made = client.post(ACCOUNTS, &account).await.tree();
+    let created = client.post(ACCOUNTS, &account).await.tree();
     let request = tree! { "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenRequest", "spec" => tree! {} };
     let reply = client.post(&format!("{ACCOUNTS}/robot/token"), &request).await.tree();
-    (reply.str("status.token").to_string(), made.str("metadata.uid").to_string())
+    (reply.str("status.token").to_string(), created.str("metadata.uid").to_string())
 }
 
 fn key(dir: &Path, name: &str) -> String {
@@ -33,11 +33,11 @@ async fn first_issuer_signs_and_all_are_accepted() {
         "--service-account-issuer=https://old.example".to_string(),
         format!("--service-account-signing-key-file={new}/sa.key"),
         format!("--service-account-key-file={new}/sa.pub"),
-        // A private key stands for its public part.
+        // A private key is accepted in place of its public key.
         format!("--service-account-key-file={old}/sa.pub,{older}/sa.key"),
         "--authorization-mode=AlwaysAllow".to_string(),
     ];
-    let server = Flagged::start(dir.path(), &flags).await.expect("a server");
+    let server = FlaggedServer::start(dir.path(), &flags).await.expect("a server");
     let (anonymous, admin) = (server.anonymous(), server.admin());
     let (token, uid) = account(&admin).await;
     let claims = claims_of(&token);
@@ -95,7 +95,8 @@ async fn rejects_unusable_issuers_and_keys() {
         (vec![format!("--service-account-key-file={new}/sa.pub")], "needs --service-account-signing-key-file"),
     ];
     for (flags, want) in cases {
-        let error = Flagged::start(dir.path(), &flags).await.err().map(|error| error.describe()).unwrap_or_default();
+        let error =
+            FlaggedServer::start(dir.path(), &flags).await.err().map(|error| error.describe()).unwrap_or_default();
         assert!(error.contains(want), "{flags:?}: {error}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{Tree, list, tree};
 use stdx::sync::Mutex;
-use testkit::{Client, Flagged, Https};
+use testkit::{Client, FlaggedServer, Https};
 
 use super::jwt::Signer;
 use super::remote::{Provider, now, pair, user_of};
@@ -24,7 +24,7 @@ fn replace(path: &Path, text: &str) {
     std::fs::rename(&new, path).expect("a file");
 }
 
-/// The value of a metric; what stands before it names it.
+/// The value of a metric, by the text before it.
 async fn metric(client: &Client, start: &str, labels: &str) -> String {
     let text = String::from_utf8_lossy(&client.get("/metrics").await.bytes).into_owned();
     let found = text.lines().find(|line| line.starts_with(start) && line.contains(labels));
@@ -40,7 +40,7 @@ async fn authorizers_change_with_their_file() {
     std::fs::write(&tokens, "ada-s-token,ada,1\n").expect("a file");
     let flags =
         [format!("--authorization-config={}", file.display()), format!("--token-auth-file={}", tokens.display())];
-    let server = Flagged::start(dir.path(), &flags).await.expect("a server");
+    let server = FlaggedServer::start(dir.path(), &flags).await.expect("a server");
     let (anonymous, admin) = (server.anonymous(), server.admin());
     let code = async || anonymous.get_with(PODS, "ada-s-token").await.code;
     let reloads = "apiserver_authorization_config_controller_automatic_reloads_total{";
@@ -58,7 +58,7 @@ async fn authorizers_change_with_their_file() {
     until("it is counted", async || metric(&admin, reloads, "status=\"success\"").await == "1").await;
     assert!(hash().await.len() == 1 && hash().await != first, "only the new one is in force");
 
-    // Written in place, and wrong in three ways, one after the other.
+    // Written in place, and invalid in three different forms.
     let bad = ["kind: [", &authorizers("[]"), &authorizers("[{type: Magic, name: m}]")];
     for (at, text) in bad.into_iter().enumerate() {
         std::fs::write(&file, text).expect("a file");
@@ -101,7 +101,7 @@ async fn issuers_change_with_their_file() {
     let file = dir.path().join("authentication.yaml");
     std::fs::write(&file, providers("", "", false)).expect("a file");
     let flags = [format!("--authentication-config={}", file.display()), "--authorization-mode=AlwaysAllow".to_string()];
-    let server = Flagged::start(dir.path(), &flags).await.expect("a server");
+    let server = FlaggedServer::start(dir.path(), &flags).await.expect("a server");
     let (anonymous, admin) = (server.anonymous(), server.admin());
     let reloads = "apiserver_authentication_config_controller_automatic_reloads_total{";
     let failures = async |count: &str| {
@@ -119,6 +119,6 @@ async fn issuers_change_with_their_file() {
     assert_eq!(anonymous.get(PODS).await.code, 401, "who may come without a name is decided at the start");
     assert_eq!(user_of(&anonymous, &token).await, jane, "the last good one is in force");
     replace(&file, &providers("", "", false));
-    until("the provider is gone", async || user_of(&anonymous, &token).await.0 == 401).await;
+    until("the provider is removed", async || user_of(&anonymous, &token).await.0 == 401).await;
     server.stop().await;
 }

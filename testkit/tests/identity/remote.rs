@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use api::{Tree, json, list, tree};
-use cluster::pki::{Pair, Pki, Subject};
+use cluster::pki::{CertificateAndKey, Pki, Subject};
 use server::authentication::oidc::{Claim, Issuer, Issuers, Rules};
 use server::authentication::webhook::Webhook;
 use server::authorization::config::{Mode, Setting};
 use server::authorization::{Decision, webhook};
 use server::outbound::callout::{Client as Caller, Trust, kubeconfig};
 use stdx::sync::Mutex;
-use testkit::{Client, Cluster, Https};
+use testkit::{Client, Cluster, FlaggedServer, Https};
 
 use super::jwt::{Signer, unsigned};
 use crate::until;
@@ -23,7 +23,7 @@ pub fn now() -> i64 {
 }
 
 /// A CA and a server's certificate of it.
-pub fn pair(dir: &std::path::Path) -> (Pair, Pair) {
+pub fn pair(dir: &std::path::Path) -> (CertificateAndKey, CertificateAndKey) {
     let pki = Pki::open(dir.to_path_buf()).expect("a directory");
     let ca = pki.ensure_ca("ca", "provider").expect("a CA bundle");
     let subject = Subject {
@@ -48,7 +48,7 @@ pub async fn user_of(client: &Client, token: &str) -> (u16, String) {
     (reply.code, format!("{} {}", user.str("username"), groups.join(",")))
 }
 
-/// The documents of a provider: what it signs with now, and how often it was asked for its keys.
+/// The documents of a provider: its signing key, and the number of requests for its keys.
 #[derive(Default)]
 pub struct Provider {
     pub url: Mutex<String>,
@@ -131,11 +131,11 @@ async fn tokens_of_a_provider_are_verified_with_its_keys() {
         assert_eq!(user_of(&anonymous, &token).await.0, 401, "{what}");
     }
 
-    // The provider goes over to another key: the first token of it makes the keys be fetched again.
+    // The provider changes its key: the first token of the new key triggers a fetch.
     let second = Signer::new("second");
     *provider.keys.lock() = vec![second.jwk()];
     until("the new key is known", async || user_of(&anonymous, &second.token(&claims)).await == jane).await;
-    assert_eq!(user_of(&anonymous, &first.token(&claims)).await.0, 401, "the old key is gone");
+    assert_eq!(user_of(&anonymous, &first.token(&claims)).await.0, 401, "the old key is removed");
     cluster.stop().await;
 }
 
@@ -158,7 +158,7 @@ async fn rejects_providers_with_unknown_ca() {
     cluster.stop().await;
 }
 
-/// Knows one token, and answers nonsense to another.
+/// Accepts one token, and responds to another with an invalid review.
 fn review(body: &[u8]) -> (u16, Vec<u8>) {
     let asked = json::decode(body).unwrap_or_default();
     let status = match asked.str("spec.token") {
@@ -201,7 +201,7 @@ async fn token_reviews_of_webhooks_are_cached() {
     cluster.stop().await;
 }
 
-/// A webhook whose certificate is of the CA in a directory, and how often it was asked.
+/// A webhook with a certificate of the CA in a directory, and the number of its requests.
 async fn webhook_server(dir: &std::path::Path, answer: fn(&[u8]) -> (u16, Vec<u8>)) -> (Https, Arc<AtomicUsize>) {
     let (_, serving) = pair(&dir.join("pki"));
     let asked = Arc::new(AtomicUsize::new(0));
@@ -252,6 +252,7 @@ async fn decisions_of_webhooks_are_cached() {
         timeout: Duration::from_secs(10),
         on_failure: Decision::NoOpinion,
         version: webhook::Version::V1,
+        conditions: Default::default(),
     };
     let mut cluster = Cluster::start_changed(|plan, _| {
         let mode = Mode::Webhook(settings);
@@ -270,4 +271,99 @@ async fn decisions_of_webhooks_are_cached() {
     }
     assert!(read("/api/v1/namespaces/kube-system/secrets").await.tree().str("message").contains("never"));
     cluster.stop().await;
+}
+
+/// An issuer whose claims are mapped and checked by expressions.
+fn expressions(url: &str, ca: &str) -> String {
+    let pem: String = ca.lines().map(|line| format!("      {line}\n")).collect();
+    format!(
+        "apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer:
+    url: {url}
+    audiences: [cluster]
+    certificateAuthority: |
+{pem}  claimMappings:
+    username: {{expression: \"'idp:' + claims.email\"}}
+    groups: {{expression: 'claims.roles.filter(role, role != \"admin\")'}}
+    uid: {{expression: claims.ids.oid}}
+    extra:
+    - {{key: example.com/tenant, valueExpression: claims.example__dot__com}}
+    - {{key: example.com/none, valueExpression: '\"\"'}}
+  claimValidationRules:
+  - {{expression: claims.email_verified == true, message: the address must be verified}}
+  userValidationRules:
+  - {{expression: '!user.username.startsWith(\"idp:system:\")', message: the name is reserved}}
+"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expressions_map_and_check_claims() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (ca, serving) = pair(&dir.path().join("provider"));
+    let key = Signer::new("k");
+    let provider = Arc::new(Provider { keys: Mutex::new(vec![key.jwk()]), ..Provider::default() });
+    let answers = provider.clone();
+    let https = Https::serve(&serving, move |path, _| answers.answer(path)).await;
+    *provider.url.lock() = https.url();
+    let file = dir.path().join("authentication.yaml");
+    std::fs::write(&file, expressions(&https.url(), &ca.certificate)).expect("a file");
+    let flags = [format!("--authentication-config={}", file.display()), "--authorization-mode=AlwaysAllow".to_string()];
+    let server = FlaggedServer::start(dir.path(), &flags).await.expect("a server");
+
+    let claims = tree! {
+        "iss" => https.url(), "aud" => list!["cluster"], "exp" => now() + 600, "email" => "jane@x", "jti" => "t1",
+        "email_verified" => true, "roles" => list!["devs", "admin", ""], "ids" => tree! { "oid" => "7" },
+        "example.com" => list!["a", "b"],
+    };
+    let anonymous = server.anonymous();
+    assert_eq!(
+        user_of(&anonymous, &key.token(&claims)).await,
+        (201, "idp:jane@x devs,system:authenticated".to_string())
+    );
+    let review = tree! {
+        "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenReview",
+        "spec" => tree! { "token" => key.token(&claims) },
+    };
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let user = server.admin().post(reviews, &review).await.tree().at("status.user").clone();
+    let extra = tree! {
+        "authentication.kubernetes.io/credential-id" => list!["JTI=t1"], "example.com/tenant" => list!["a", "b"],
+    };
+    assert_eq!((user.str("uid"), user.at("extra")), ("7", &extra));
+
+    let refused = [
+        ("email_verified", Tree::from(false), "'claims.email_verified == true' failed: the address must be verified"),
+        ("email", Tree::from("system:admin"), "failed: the name is reserved"),
+        ("email", Tree::from(7), "error evaluating username claim expression: expression "),
+        ("ids", tree! {}, "error evaluating uid claim expression: expression 'claims.ids.oid' resulted in error"),
+        ("roles", list![1], "error evaluating group claim expression: expression must return a string or a list"),
+    ];
+    for (claim, value, want) in refused {
+        let mut claims = claims.clone();
+        claims.set(claim, value);
+        let token = key.token(&claims);
+        assert_eq!(user_of(&anonymous, &token).await.0, 401, "{claim}");
+        let mut review = review.clone();
+        review.set("spec", tree! { "token" => token });
+        let status = server.admin().post(reviews, &review).await.tree().at("status").clone();
+        assert!(!status.bool("authenticated") && status.str("error").contains(want), "{claim}: {status:?}");
+    }
+
+    // Another rule applies without a restart, and a file that does not compile changes nothing.
+    let text = std::fs::read_to_string(&file).expect("the file");
+    std::fs::write(&file, text.replace("claims.email_verified == true", "claims.email_verified ==")).expect("a file");
+    let failures = "apiserver_authentication_config_controller_automatic_reloads_total{";
+    until("the failure is counted", async || {
+        let text = String::from_utf8_lossy(&server.admin().get("/metrics").await.bytes).into_owned();
+        text.lines().any(|line| line.starts_with(failures) && line.contains("failure") && line.ends_with(" 1"))
+    })
+    .await;
+    assert_eq!(user_of(&anonymous, &key.token(&claims)).await.0, 201, "the last good one is in force");
+    std::fs::write(&file, text.replace("claims.email_verified == true", "claims.email_verified == false"))
+        .expect("a file");
+    until("the new rule applies", async || user_of(&anonymous, &key.token(&claims)).await.0 == 401).await;
+    server.stop().await;
 }

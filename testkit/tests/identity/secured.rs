@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use cluster::pki::cluster::ClusterPki;
-use cluster::pki::credentials::{self, Keeper};
+use cluster::pki::credentials::{self, CredentialsRefresher};
 use cluster::pki::{Lifetimes, Pki};
 use server::request::cors::Cors;
 use testkit::{Cluster, Storage};
@@ -14,7 +14,7 @@ use crate::until;
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_renewed_while_the_server_runs() {
     let dir = tempfile::tempdir().expect("a directory");
-    // They live for three seconds: the timer must make new ones after two.
+    // The certificates are valid for three seconds: the timer must renew them after two.
     let lifetimes = Lifetimes { ca: Duration::from_secs(3600), leaf: Duration::from_secs(3) };
     let pki = Pki::with_clock(dir.path().join("pki"), lifetimes, Arc::new(SystemTime::now)).expect("a directory");
     let own = ClusterPki::new(pki, [127, 0, 0, 1].into(), &server::Config::default(), &[]).expect("names");
@@ -29,7 +29,7 @@ async fn certificates_are_renewed_while_the_server_runs() {
     let (ca, admin) = current.admin.clone().expect("an administrator");
     let kubeconfig = dir.path().join("kubeconfig");
     let address = cluster.address();
-    let keeper = Keeper {
+    let keeper = CredentialsRefresher {
         watched: vec![own.pki.dir().to_path_buf()],
         load: Box::new(move || own.load()),
         current,
@@ -50,7 +50,7 @@ async fn versions_of_tls_can_be_narrowed() {
     let shakes = async |versions: &[&'static rustls::SupportedProtocolVersion]| {
         let provider = server::tls::provider();
         let config = rustls::ClientConfig::builder_with_provider(provider).with_protocol_versions(versions);
-        let verifier = http_client::tls::verifier(&http_client::Trust::Anybody).expect("a verifier");
+        let verifier = http_client::tls::verifier(&http_client::Trust::InsecureSkipVerify).expect("a verifier");
         let config = config.expect("versions").dangerous().with_custom_certificate_verifier(verifier);
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config.with_no_client_auth()));
         let stream = tokio::net::TcpStream::connect(cluster.address()).await.expect("the server listens");

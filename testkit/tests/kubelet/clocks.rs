@@ -30,7 +30,7 @@ fn clock_jumps_stop_and_block_no_pod() {
             let before = until_phase(simulation, "steady", "Running").await;
             make(&admin, "crashes", tree! {}).await;
             until_phase(simulation, "crashes", "Running").await;
-            // The second end of a container is one that it waits after.
+            // After its second exit the container waits.
             for count in 1..=2 {
                 scene.runtime.crash("crashes");
                 let is_back = async |simulation: &Simulation| restarts(simulation, "crashes") == Some(count);
@@ -50,7 +50,7 @@ fn clock_jumps_stop_and_block_no_pod() {
             assert_eq!(restarts(simulation, "steady"), Some(0));
             admin.delete(PODS, "default", "steady", Default::default()).await.expect("it is deleted");
             let is_gone = async |simulation: &Simulation| pod(simulation, "steady").is_null();
-            simulation.until("it is gone", 2 * MINUTE, is_gone).await;
+            simulation.until("the pod is deleted", 2 * MINUTE, is_gone).await;
             scene.running.stop().await;
         });
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use api::{Tree, list, tree};
-use cri::grpc::{Answering, Body, BoxFuture, Responding, respond_unary, serve_calls};
+use cri::grpc::{Body, BoxFuture, CallHandler, ResponseFuture, respond_unary, serve_calls};
 use kubelet::volumes::csi::{sha256, wire};
 use stdx::sync::Mutex;
 use testkit::{Client, Cluster, Storage};
@@ -21,7 +21,7 @@ use crate::until;
 
 const NAME: &str = "memory.example";
 
-/// What the driver was called with: the call, and what it was told.
+/// A call of the driver, with its arguments.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Called {
     call: &'static str,
@@ -51,14 +51,14 @@ impl Calls {
 
 struct Driver {
     calls: Arc<Calls>,
-    /// How many volumes that are asked for slowly may be mounted.
+    /// The number of slow volumes that may be mounted.
     gate: Arc<Semaphore>,
     registration: PathBuf,
     tasks: Vec<JoinHandle<std::io::Result<()>>>,
 }
 
 impl Driver {
-    /// Listens, and says so in the directory of registrations.
+    /// Listens, and registers in the directory of registrations.
     fn start(root: &Path) -> Driver {
         let calls = Arc::new(Calls::default());
         let (endpoint, registration) = (root.join("driver.sock"), root.join("plugins_registry/memory.sock"));
@@ -66,10 +66,10 @@ impl Driver {
         let driver = UnixListener::bind(&endpoint).unwrap();
         let gate = Arc::new(Semaphore::new(0));
         let called = (calls.clone(), gate.clone());
-        let node: Answering = Arc::new(move |request| node(&called.0, &called.1, request));
+        let node: CallHandler = Arc::new(move |request| node(&called.0, &called.1, request));
         let endpoint = endpoint.to_str().unwrap().to_string();
         let called = calls.clone();
-        let known: Answering = Arc::new(move |request| registration_of(&called, &endpoint, request));
+        let known: CallHandler = Arc::new(move |request| registration_of(&called, &endpoint, request));
         let announced = UnixListener::bind(&registration).unwrap();
         let tasks = vec![tokio::spawn(serve_calls(driver, node)), tokio::spawn(serve_calls(announced, known))];
         Driver { calls, gate, registration, tasks }
@@ -85,7 +85,7 @@ fn with<T: Send + 'static>(answer: T) -> BoxFuture<'static, T> {
     Box::pin(async move { Ok(answer) })
 }
 
-fn registration_of(calls: &Arc<Calls>, endpoint: &str, request: http::Request<Body>) -> Responding {
+fn registration_of(calls: &Arc<Calls>, endpoint: &str, request: http::Request<Body>) -> ResponseFuture {
     let (calls, endpoint) = (calls.clone(), endpoint.to_string());
     match request.uri().path() {
         "/pluginregistration.Registration/GetInfo" => respond_unary(request, move |_: wire::Empty| {
@@ -104,7 +104,7 @@ fn registration_of(calls: &Arc<Calls>, endpoint: &str, request: http::Request<Bo
     }
 }
 
-fn node(calls: &Arc<Calls>, gate: &Arc<Semaphore>, request: http::Request<Body>) -> Responding {
+fn node(calls: &Arc<Calls>, gate: &Arc<Semaphore>, request: http::Request<Body>) -> ResponseFuture {
     let (calls, gate) = (calls.clone(), gate.clone());
     let path = request.uri().path().trim_start_matches("/csi.v1.Node/").to_string();
     match path.as_str() {
@@ -130,7 +130,7 @@ fn node(calls: &Arc<Calls>, gate: &Arc<Semaphore>, request: http::Request<Body>)
             Box::pin(async move {
                 if asked.volume_context.contains_key("slow") {
                     calls.note(Called { call: "asked", ..Called::default() });
-                    // It goes on with what it has begun, whether or not the caller waits.
+                    // The driver finishes a call whether or not the caller waits.
                     tokio::spawn(async move { drop(gate.acquire().await) }).await.unwrap();
                 }
                 mount(&asked.target_path);
@@ -205,7 +205,7 @@ async fn csi_driver_mounts_and_unmounts_volumes() {
     let finding = tokio::spawn(async move { volumes.run(&|_, _, _| Ok(())).await });
     let unknown = "FailedMount MountVolume.MountDevice failed for volume \"pv1\" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name memory.example not found in the list of registered CSI drivers";
     assert_eq!(node.problem(&one).await, [unknown]);
-    // One that says nothing does not hold up the next.
+    // A driver that does not respond must not block the next one.
     let registry = node.directory.path().join("plugins_registry");
     fs::create_dir_all(&registry).unwrap();
     let _silent = UnixListener::bind(registry.join("a-silent.sock")).unwrap();
@@ -227,7 +227,7 @@ async fn csi_driver_mounts_and_unmounts_volumes() {
         .await;
     assert_eq!(node.told().await, one.str("metadata.uid"), "it waits no longer");
 
-    // It is attached before anything is asked of the driver.
+    // The volume is attached before the driver is called.
     assert_eq!(node.problem(&one).await, [""; 0], "waiting for an attachment is no failure yet");
     assert_eq!(driver.calls.names(), ["registered"]);
     let used: Vec<String> = node.volumes.in_use().borrow().iter().cloned().collect();
@@ -249,7 +249,7 @@ async fn csi_driver_mounts_and_unmounts_volumes() {
     let uid = |pod: &Tree| pod.str("metadata.uid").to_string();
     node.volumes.remove(&uid(&one)).await.unwrap();
     assert_eq!(driver.calls.names(), ["unpublish"]);
-    // A new kubelet knows from its files what is to be taken back.
+    // A new kubelet reads from its files which volumes to unmount.
     finding.abort();
     let node = Node::start_in(&cluster, node.directory);
     let error = node.volumes.remove(&uid(&two)).await.unwrap_err().to_string();
@@ -294,7 +294,7 @@ async fn unfinished_mounts_are_undone() {
     let client = &cluster.client;
     fill(client).await;
     let node = Node::start(&cluster);
-    // No driver was called for this one, and none is needed to clean it up.
+    // No driver was called for this volume, and none is needed to clean it up.
     let early = pod(client, "early", "persistentVolumeClaim: {claimName: data}").await;
     assert_eq!(node.problem(&early).await.len(), 1);
     node.volumes.remove(early.str("metadata.uid")).await.unwrap();

@@ -13,7 +13,7 @@ const NODES: client::Resource = client::Resource::core("nodes");
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const APPLIED: &str = "tiphys.io/endpoints-applied";
 
-/// A proxy that stands in for one: what it says on its node is said by the test.
+/// A fake proxy: the test writes its confirmations to the node.
 struct Proxy(client::Client, &'static str);
 
 impl Proxy {
@@ -45,7 +45,7 @@ async fn serve(client: &Client, name: &str, node: &str, grace: i64) {
     make(client, &format!("{CORE}/services"), &service).await;
 }
 
-/// The slice of a service, once it says of its pod that it ends or does not.
+/// The slice of a service, once its pod is, or is not, terminating.
 async fn slice(client: &Client, service: &str, ends: bool) -> Tree {
     let path = format!("{SLICES}?labelSelector=kubernetes.io%2Fservice-name%3D{service}");
     let said = |list: &Tree| {
@@ -75,7 +75,7 @@ async fn pods_stop_after_proxies_confirm() {
     client.delete(&pod("plain")).await;
     client.until(&pod("plain"), |code, _| code == 404).await;
 
-    // Both proxies confirm: the pod is told that it is in rotation.
+    // Both proxies confirm: the condition reports that the pod is in rotation.
     let (first, second) = (Proxy::on(&cluster, "n1"), Proxy::on(&cluster, "n2"));
     first.confirm("1").await;
     second.confirm("1").await;
@@ -84,7 +84,7 @@ async fn pods_stop_after_proxies_confirm() {
     client.delete(&pod("web")).await;
     let revision = slice(client, "web", true).await.str("metadata.resourceVersion").to_string();
     first.confirm(&revision).await;
-    // One of two is not enough: what comes after it in the same kubelet is done long before.
+    // One of two is not enough: later work of the same kubelet is done long before.
     serve(client, "after", "n1", 600).await;
     client.until(&pod("after"), |_, pod| condition(pod, "Ready") == "True").await;
     assert!(agent.runtime.running().contains(&"web".to_string()), "{:?}", agent.runtime.stopped());

@@ -1,4 +1,4 @@
-//! A pod that takes long to stop: a shorter grace period applies at once, and its status is updated meanwhile.
+//! A pod that stops slowly: a shorter grace period applies at once, and its status is updated meanwhile.
 
 use api::Tree;
 use testkit::Cluster;
@@ -33,7 +33,7 @@ async fn shorter_grace_periods_override() {
     client.delete(&path).await;
     let generation = |pod: &Tree| pod.int("metadata.generation");
     client.until(&path, |_, pod| pod.at("status").int("observedGeneration") == generation(pod)).await;
-    // It does not answer any more, and its worker waits for it to end.
+    // The container no longer responds, and its worker waits for its exit.
     drop(listener);
     let pod = client.until(&path, |_, pod| condition(pod, "Ready") == "False").await;
     assert_eq!(pod.str("status.phase"), "Running");

@@ -23,7 +23,7 @@ pub fn condition<'a>(object: &'a Tree, kind: &str) -> &'a str {
     conditions.into_iter().find(|one| one.str("type") == kind).map_or("", |one| one.str("status"))
 }
 
-/// The texts of events by their reasons, of one object.
+/// The messages of an object's events with a reason.
 pub async fn told(client: &Client, name: &str, reason: &'static str) -> String {
     let path = format!("{CORE}/events?fieldSelector=involvedObject.name%3D{name}");
     let is_it = move |event: &&Tree| event.str("reason") == reason;
@@ -62,7 +62,7 @@ async fn critical_pods_preempt() {
     agent.stop().await;
 }
 
-/// A server that answers with the newest of what it was given.
+/// A server that responds with the newest text.
 pub async fn serve(texts: tokio::sync::watch::Receiver<String>) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/", listener.local_addr().expect("an address"));
@@ -164,7 +164,7 @@ async fn credential_plugins_and_accounts_provide_pull_credentials() {
     agent.stop().await;
 }
 
-/// What a user may write into a pod says neither where its files are nor that it is one of the node's own.
+/// Annotations of API pods can set neither the location of its files nor that it is a static pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn ignores_internal_annotations_of_api_pods() {
     let cluster = Cluster::start_whole().await;

@@ -7,6 +7,7 @@ mod csi;
 mod drain;
 mod endings;
 mod life;
+mod network_gate;
 mod pods;
 mod pressure;
 mod probes;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use client::{Events, Metrics, Random};
+use kubelet::network_gate::{NetworkGate, OpenGate};
 use kubelet::node::{self, Node};
 use stdx::clock::SystemClock;
 use testkit::Cluster;
@@ -38,7 +39,7 @@ impl Drop for Directory {
     }
 }
 
-/// A node at work on a runtime that remembers.
+/// A running kubelet on a fake runtime.
 pub struct Agent {
     pub runtime: Arc<Remembered>,
     pub metrics: Metrics,
@@ -49,6 +50,15 @@ pub struct Agent {
 
 impl Agent {
     pub async fn start(cluster: &Cluster, name: &str, change: impl FnOnce(&mut kubelet::Config)) -> Agent {
+        Agent::start_with_gate(cluster, name, Arc::new(OpenGate), change).await
+    }
+
+    pub async fn start_with_gate(
+        cluster: &Cluster,
+        name: &str,
+        network_gate: Arc<dyn NetworkGate>,
+        change: impl FnOnce(&mut kubelet::Config),
+    ) -> Agent {
         let directory = Directory::new();
         let mut config = kubelet::Config {
             node_name: name.to_string(),
@@ -81,7 +91,7 @@ impl Agent {
             config,
             clock,
             metrics: metrics.clone(),
-            network_gate: Arc::new(kubelet::network_gate::OpenGate),
+            network_gate,
             seed: 7,
         };
         let running = Some(kubelet::kubelet::start_on(environment, runtime.clone()).await.expect("a kubelet"));

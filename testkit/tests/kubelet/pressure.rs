@@ -51,7 +51,7 @@ fn evicts_pods_under_memory_pressure_and_recovers() {
                 told(world, "Evicted", message) && told(world, "EvictionThresholdMet", "Attempting to reclaim memory")
             })
             .await;
-        // Enough is left now: no other pod is evicted, and none is admitted.
+        // Enough is free now: no other pod is evicted, and none is admitted.
         make(&admin, "late", tree! {}).await;
         let late = until_phase(simulation, "late", "Failed").await;
         let refused = "Pod was rejected: The node had condition: [MemoryPressure]. ";
@@ -125,7 +125,7 @@ async fn read(running: &kubelet::Kubelet, path: &str) -> String {
     let host = Arc::new(KubeletHost::new(running, Metrics::default(), tree! {}));
     let node = KubeletServer::new(host, ServerSettings::default());
     let request = http::Request::get(path).body(()).expect("a request");
-    let answer = node.answer(request).await;
+    let answer = node.respond(request).await;
     assert_eq!(answer.status(), 200, "{path}");
     let bytes = answer.into_body().collect().await.expect("a body").to_bytes();
     String::from_utf8(bytes.to_vec()).expect("text")
@@ -144,7 +144,7 @@ fn hanging_calls_time_out() {
         scene.runtime.state().hangs = vec!["stop_container", "list_containers"];
         admin.delete(PODS, "default", "held", client::DeleteOptions::default()).await.expect("deleted");
         let gone = async |simulation: &Simulation| pod(simulation, "held").is_null();
-        simulation.until("held is gone all the same", 15 * MINUTE, gone).await;
+        simulation.until("held is deleted nevertheless", 15 * MINUTE, gone).await;
         assert!(scene.runtime.state().hangs.is_empty(), "each of them was called");
         scene.running.stop().await;
     });
@@ -155,7 +155,7 @@ fn not_ready_nodes_do_not_poll_more_often() {
     sim::run(1, 0, async |simulation| {
         let scene = start(simulation).await;
         scene.runtime.state().is_unready = true;
-        simulation.until("it is told", MINUTE, async |simulation| simulation.ready_nodes() == 0).await;
+        simulation.until("the node reports it", MINUTE, async |simulation| simulation.ready_nodes() == 0).await;
         scene.runtime.state().looks = 0;
         simulation.pass(10 * MINUTE).await;
         let looks = scene.runtime.state().looks;

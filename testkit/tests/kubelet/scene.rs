@@ -35,7 +35,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Another agent in the place of this one, after what happens while there is none.
+    /// Replaces the kubelet by another one; `meanwhile` runs while there is none.
     pub async fn restart(self, simulation: &Simulation, meanwhile: impl FnOnce(&Remembered)) -> Scene {
         self.node.abort();
         self.running.stop().await;
@@ -89,7 +89,7 @@ async fn start_on(simulation: &Simulation, runtime: Arc<Remembered>, dir: Direct
     Scene { runtime, running, clock, dir, node }
 }
 
-/// A kubelet on a runtime that may remember another one, and the task of its node.
+/// A kubelet on a runtime that may have the state of another one, and the task of its node.
 pub async fn start_agent(
     simulation: &Simulation,
     remembered: &Arc<Remembered>,
@@ -134,7 +134,7 @@ pub async fn make(admin: &Client, name: &str, spec: Tree) {
     let mut pod = tree! { "metadata" => tree! { "name" => name }, "spec" => spec };
     let spec = pod.child("spec");
     spec.set("nodeName", "n1");
-    // Tokens stand on a file system of their own, and nothing is mounted here.
+    // Tokens need their own file system, and nothing is mounted here.
     spec.set("automountServiceAccountToken", false);
     let mut container = tree! { "name" => "c", "image" => "i:1" };
     if !spec.list("volumes").is_empty() {

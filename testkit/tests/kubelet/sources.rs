@@ -15,7 +15,7 @@ use super::pods::Directory;
 use super::remembered::{Remembered, remembered};
 use super::scene::{MINUTE, Set, start_agent};
 
-/// A node whose agent comes and goes, with a directory of static pods.
+/// A node whose kubelet is restarted, with a directory of static pods.
 struct Scene {
     runtime: Arc<Remembered>,
     dir: Directory,
@@ -107,7 +107,7 @@ fn recreated_static_pods_restart() {
         simulation.pass(MINUTE).await;
         scene.runtime.holds.send_replace(false);
         scene.until_order(simulation, &["+web", "?web", "-web", "+web"]).await;
-        // One that comes back and goes once more stays away.
+        // A static pod that is added and removed again stays removed.
         scene.runtime.holds.send_replace(true);
         std::fs::remove_file(&file).expect("it goes");
         scene.until_order(simulation, &["+web", "?web", "-web", "+web", "?web"]).await;

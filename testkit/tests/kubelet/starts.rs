@@ -48,7 +48,7 @@ async fn records_events_of_a_pod() {
     assert_eq!(told(client, "p", "SandboxChanged").await, text);
     client.until(&format!("{CORE}/pods/p"), |_, pod| condition(pod, "Ready") == "True").await;
 
-    // A container whose first hook fails gets its last one: this runtime can run neither.
+    // A container whose postStart hook fails gets its preStop hook: this runtime can run neither.
     let hook = "exec: {command: [nothing]}";
     let spec =
         format!("containers: [{{name: c, image: 'i:1', lifecycle: {{postStart: {{{hook}}}, preStop: {{{hook}}}}}}}]");
@@ -83,7 +83,7 @@ async fn limits_parallel_image_pulls() {
         .await;
         for name in ["a", "b", "c", "d"] {
             pod(client, name, &format!("containers: [{{name: {name}, image: 'slow-{name}:1'}}]")).await;
-            // Each has come to where it pulls, or waits for its turn.
+            // Each pod pulls, or waits for its turn.
             told(client, name, "Pulling").await;
         }
         until("pulls", async || agent.runtime.pulling() == wanted).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::{Tree, tree};
 use kubelet::objects::Objects;
-use kubelet::volumes::{Host, MountInputs, Mounted, Volumes, mounts};
+use kubelet::volumes::{Host, MountInputs, MountedVolumes, Volumes, mounts};
 use testkit::{Client, Cluster, Storage};
 use tokio::sync::mpsc;
 
@@ -40,7 +40,7 @@ impl Node {
         Node::start_in(cluster, tempfile::tempdir().unwrap())
     }
 
-    /// In the directory of another one, as after a restart.
+    /// Starts in the directory of another kubelet, as after a restart.
     pub fn start_in(cluster: &Cluster, directory: tempfile::TempDir) -> Node {
         let config = Arc::new(kubelet::Config { root_dir: directory.path().into(), ..kubelet::Config::default() });
         let client = node_client(cluster, "n1");
@@ -53,7 +53,7 @@ impl Node {
         Node { directory, objects, volumes: Arc::new(Volumes::new(host)), config, changed }
     }
 
-    pub async fn prepare(&self, pod: &Tree) -> Mounted {
+    pub async fn prepare(&self, pod: &Tree) -> MountedVolumes {
         self.objects.register(pod);
         self.volumes.prepare(pod).await.expect("volumes")
     }
@@ -199,13 +199,14 @@ fn look_at_all(node: &Node, pod: &Tree) {
     assert!(line.contains("tmpfs") && line.contains("size=1024k"), "{line}");
 }
 
-async fn look_at_mounts(node: &Node, pod: &Tree, mounted: &Mounted) {
+async fn look_at_mounts(node: &Node, pod: &Tree, mounted: &MountedVolumes) {
     let container = &pod.list("spec.containers")[0];
     let env = [("NAME".to_string(), b"made".to_vec())];
     let given = MountInputs { env: &env, ..MountInputs::default() };
     for _ in 0..2 {
-        let made = mounts(&node.config, pod, container, mounted, &given).await.unwrap();
-        let by = |path: &str| PathBuf::from(&made.iter().find(|mount| mount.container_path == path).unwrap().host_path);
+        let created = mounts(&node.config, pod, container, mounted, &given).await.unwrap();
+        let by =
+            |path: &str| PathBuf::from(&created.iter().find(|mount| mount.container_path == path).unwrap().host_path);
         let scratch = node.at(pod, "kubernetes.io~empty-dir", "scratch");
         assert_eq!(mode(&scratch.join("made/x")), 0o2777);
         fs::write(by("/sub").join("f"), "through").unwrap();
@@ -236,7 +237,7 @@ async fn follow_a_change(client: &Client, node: &mut Node, pod: &Tree) {
     assert_eq!((text(config.join("a")), text(config.join("c"))), ("new".into(), "three".into()));
     assert!(!config.join("b").exists());
     assert_eq!(text(node.at(pod, "kubernetes.io~projected", "all").join("a")), "new");
-    // What is gone is told of, and the files stay.
+    // A deleted object is reported, and the files stay.
     assert_eq!(client.delete(&format!("{CORE}/secrets/keys")).await.code, 200);
     node.told().await;
     let mounted = node.prepare(pod).await;
@@ -353,7 +354,7 @@ async fn a_certificate_is_issued_and_replaced_in_time() {
     let pod = make(client, &format!("{CORE}/pods"), pod).await;
     let node = Node::start(&cluster);
     let requests = "/apis/certificates.k8s.io/v1/namespaces/default/podcertificaterequests";
-    // It has to be replaced as soon as it is there: the times are those of an hour ago.
+    // The certificate must be replaced as soon as it exists: its times are those of an hour ago.
     let (mut keys, mut names) = (Vec::new(), Vec::new());
     for chain in ["-----BEGIN CERTIFICATE-----\nfirst", "-----BEGIN CERTIFICATE-----\nsecond"] {
         let signer = async {

@@ -8,7 +8,7 @@ use crate::until;
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 /// Of `system:node:a` in `system:nodes`.
 const NODE: &str = include_str!("node.csr");
-/// Of `jane` in `one` and `two`.
+/// A request of `jane` in `one` and `two`.
 const JANE: &str = include_str!("jane.csr");
 
 fn request(name: &str, signer: &str, text: &str, usages: Tree) -> Tree {
@@ -50,11 +50,15 @@ async fn approved_requests_are_signed() {
     let mut cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let jane = request("jane", "kube-apiserver-client", JANE, list!["client auth"]);
-    let made = client.post(REQUESTS, &jane).await;
-    assert_eq!(made.code, 201, "{:?}", made.tree());
+    let created = client.post(REQUESTS, &jane).await;
+    assert_eq!(created.code, 201, "{:?}", created.tree());
     approve(client, "jane").await;
     let pem = certificate(client, "jane").await;
-    let user = cluster::pki::Pair { certificate: pem, key: include_str!("jane.key").to_string(), ..Default::default() };
+    let user = cluster::pki::CertificateAndKey {
+        certificate: pem,
+        key: include_str!("jane.key").to_string(),
+        ..Default::default()
+    };
     let review = tree! { "apiVersion" => "authentication.k8s.io/v1", "kind" => "SelfSubjectReview" };
     let as_jane = cluster.client_as(Some(&user));
     let answer = as_jane.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await.tree();
@@ -62,7 +66,7 @@ async fn approved_requests_are_signed() {
     let groups: Vec<&str> = answer.list("status.userInfo.groups").iter().filter_map(Tree::as_str).collect();
     assert_eq!(groups, ["one", "two", "system:authenticated"]);
 
-    // What a signer does not give is refused with its reason.
+    // A signer rejects a certificate that it does not issue, with a reason.
     let server = request("wrong", "kube-apiserver-client", JANE, list!["server auth"]);
     assert_eq!(client.post(REQUESTS, &server).await.code, 201);
     approve(client, "wrong").await;
@@ -94,8 +98,8 @@ async fn a_node_gets_its_own_certificate() {
         ("impersonate-user", "system:node:a"),
         ("impersonate-group", "system:nodes"),
     ];
-    let made = client.raw("POST", REQUESTS, &headers, api::json::encode(&body, None)).await;
-    assert_eq!(made.code, 201, "{:?}", made.tree());
+    let created = client.raw("POST", REQUESTS, &headers, api::json::encode(&body, None)).await;
+    assert_eq!(created.code, 201, "{:?}", created.tree());
     certificate(client, "node").await;
     let approved = client.get(&format!("{REQUESTS}/node")).await.tree();
     assert!(has(&approved, "Approved", "AutoApproved"), "{approved:?}");

@@ -33,7 +33,7 @@ async fn dependents_follow_their_owners() {
     let child = client.get(&at("b-child")).await.tree();
     assert!(child.list("metadata.ownerReferences").is_empty(), "{child:?}");
 
-    // In the foreground: the owner waits for one that is held.
+    // In the foreground: the owner waits for a dependent with a finalizer.
     let owner = map(client, MAPS, "c", &[]).await;
     map(client, MAPS, "c-child", &[&owner]).await;
     let hold = r#"{"metadata":{"finalizers":["e.com/hold"]}}"#;

@@ -13,7 +13,7 @@ use super::until;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A ConfigMap whose owners are others, each by the object that was answered.
+/// A ConfigMap with these owners, given as objects from responses.
 async fn map(client: &Client, path: &str, name: &str, owners: &[&Tree]) -> Tree {
     let reference = |owner: &&Tree| {
         tree! {
@@ -40,7 +40,7 @@ async fn until_gone(client: &Client, path: &str) {
     until(path, async || is_gone(client, path).await).await;
 }
 
-/// The events that say something of an object, as `REASON: MESSAGE`.
+/// The events about an object, as `REASON: MESSAGE`.
 async fn events(client: &Client, namespace: &str, name: &str) -> Vec<String> {
     let events = client.get(&format!("/api/v1/namespaces/{namespace}/events")).await.tree();
     let about = events.list("items").iter().filter(|event| event.str("involvedObject.name") == name);

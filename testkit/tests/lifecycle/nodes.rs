@@ -41,10 +41,10 @@ async fn taints(client: &Client, node: &str) -> Vec<String> {
     node.list("spec.taints").iter().map(text).collect()
 }
 
-/// A way on which no watch of leases is ever answered.
-struct Deaf(Arc<dyn Transport>);
+/// A transport on which no watch of leases gets a response.
+struct TransportWithoutLeaseWatches(Arc<dyn Transport>);
 
-impl Transport for Deaf {
+impl Transport for TransportWithoutLeaseWatches {
     fn send(&self, request: http::Request<bytes::Bytes>) -> ResponseFuture<'_> {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         match is_watch && request.uri().path().ends_with("/leases") {
@@ -65,7 +65,10 @@ async fn missed_lease_events_do_not_fail_a_node() {
     assert_eq!(client.post(leases, &lease).await.code, 201);
     let patience = Duration::from_millis(800);
     let options = controllers::Options { node_monitor_grace_period: patience, ..controllers::Options::default() };
-    let deaf = LocalClients { around: Arc::new(|inner| Arc::new(Deaf(inner))), ..LocalClients::new(cluster.server()) };
+    let deaf = LocalClients {
+        around: Arc::new(|inner| Arc::new(TransportWithoutLeaseWatches(inner))),
+        ..LocalClients::new(cluster.server())
+    };
     let running = controllers::start(deaf.controllers(Arc::new(options)), &["node-lifecycle-controller".to_string()]);
     let running = running.expect("the controller starts");
     until("no taint is left", async || taints(client, "a").await.is_empty()).await;
@@ -105,7 +108,7 @@ async fn silent_nodes_become_unknown() {
     let ready = r#"{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}"#;
     assert_eq!(client.patch(&format!("{PODS}/p/status"), "strategic-merge", ready).await.code, 200);
 
-    // The other one lives.
+    // The other node is healthy.
     let lost = ["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"];
     let seconds = std::sync::atomic::AtomicUsize::new(1);
     let is_lost = async || {
@@ -125,10 +128,10 @@ async fn silent_nodes_become_unknown() {
         pod.list("status.conditions").iter().any(|one| one.str("type") == "Ready" && one.str("status") == "False")
     };
     until("its pod is not ready", is_unready).await;
-    until("it is told", async || {
-        let told = events(client, "default", "a").await;
-        told.iter().any(|text| text == "NodeNotReady: Node a status is now: NodeNotReady")
-            && told.iter().any(|text| text == "RegisteredNode: Node a event: Registered Node a in Controller")
+    until("the event is recorded", async || {
+        let recorded = events(client, "default", "a").await;
+        recorded.iter().any(|text| text == "NodeNotReady: Node a status is now: NodeNotReady")
+            && recorded.iter().any(|text| text == "RegisteredNode: Node a event: Registered Node a in Controller")
     })
     .await;
 
@@ -160,16 +163,16 @@ async fn pods_leave_a_tainted_node() {
         let condition = condition.expect("it says why");
         assert_eq!(condition.str("reason"), "DeletionByTaintManager");
         assert_eq!(condition.str("message"), "Taint manager: deleting due to NoExecute taint");
-        until("it is told", async || {
-            let told = events(client, "default", name).await;
-            told.contains(&format!("TaintManagerEviction: Marking for deletion Pod default/{name}"))
+        until("the event is recorded", async || {
+            let recorded = events(client, "default", name).await;
+            recorded.contains(&format!("TaintManagerEviction: Marking for deletion Pod default/{name}"))
         })
         .await;
     }
     assert_eq!(client.patch(&format!("{NODES}/a"), "merge", r#"{"spec":{"taints":null}}"#).await.code, 200);
     until("it is called off", async || {
-        let told = events(client, "default", "later").await;
-        told.contains(&"TaintManagerEviction: Cancelling deletion of Pod default/later".to_string())
+        let recorded = events(client, "default", "later").await;
+        recorded.contains(&"TaintManagerEviction: Cancelling deletion of Pod default/later".to_string())
     })
     .await;
     for name in ["later", "never"] {

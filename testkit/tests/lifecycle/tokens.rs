@@ -86,8 +86,8 @@ async fn cluster_info_is_signed_for_tokens() {
     };
     let secrets = "/api/v1/namespaces/kube-system/secrets";
     for (id, end) in [("abcdef", ""), ("ending", soon.as_str())] {
-        let made = client.post(secrets, &token(id, end)).await;
-        assert_eq!(made.code, 201, "{:?}", made.tree());
+        let created = client.post(secrets, &token(id, end)).await;
+        assert_eq!(created.code, 201, "{:?}", created.tree());
     }
     let signed = async || {
         let info = client.get(&format!("{maps}/cluster-info")).await.tree();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use api::{Tree, tree};
 use cluster::controller_manager::{self, flags};
-use cluster::pki::Pair;
+use cluster::pki::CertificateAndKey;
 use testkit::{Client, Cluster, Storage};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
@@ -21,7 +21,7 @@ pub fn kubeconfig(cluster: &Cluster, client: &str) -> PathBuf {
     path
 }
 
-async fn manager(cluster: &Cluster, more: &[&str]) -> cluster::component::Running {
+async fn manager(cluster: &Cluster, more: &[&str]) -> cluster::component::ComponentHandle {
     let config = kubeconfig(cluster, "controller-manager");
     let ca = cluster.pki().dir().join("ca.crt");
     let mut arguments: Vec<String> = ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"]
@@ -84,7 +84,7 @@ async fn controllers_act_as_their_own_accounts_and_one_manager_leads() {
     assert_eq!(elected.str("message"), format!("{leader} became leader"));
     assert_eq!(elected.str("involvedObject.kind"), "Lease");
     assert_eq!(elected.str("source.component"), "kube-controller-manager");
-    // A second one waits, and works once the first has gone.
+    // A second manager waits, and works once the first has stopped.
     let second = manager(&cluster, &[]).await;
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(holder(&client).await, leader, "the first one renews");
@@ -114,7 +114,7 @@ async fn manager_exits_when_it_loses_its_lease() {
 async fn port_reloads_its_files() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
     let pki = cluster.pki();
-    let pair = |file: &str| -> Pair { pki.read(file).expect("a file").expect("a certificate") };
+    let pair = |file: &str| -> CertificateAndKey { pki.read(file).expect("a file").expect("a certificate") };
     let directory = cluster.dir().join("port");
     std::fs::create_dir(&directory).expect("a directory");
     let cas = directory.join("clients.crt");
@@ -137,8 +137,8 @@ async fn port_authorizes_requests() {
     let running = manager(&cluster, &["--leader-elect=false"]).await;
     let address = running.address.expect("a port");
     let pki = cluster.pki();
-    let pair = |file: &str| -> Pair { pki.read(file).expect("a file").expect("a certificate") };
-    let to = |user: Option<&Pair>| Client::as_user(address, &pair("ca"), user);
+    let pair = |file: &str| -> CertificateAndKey { pki.read(file).expect("a file").expect("a certificate") };
+    let to = |user: Option<&CertificateAndKey>| Client::as_user(address, &pair("ca"), user);
     let anonymous = to(None);
     assert_eq!(anonymous.get("/healthz").await.code, 200);
     assert_eq!(anonymous.get("/healthz/serviceaccount-controller").await.code, 403, "only the root is for everybody");
@@ -150,7 +150,7 @@ async fn port_authorizes_requests() {
     assert_eq!(admin.get("/healthz/no-such-controller").await.code, 404);
     // A trusted certificate of a user whom the API server does not authorize.
     assert_eq!(to(Some(&pair("scheduler"))).get("/metrics").await.code, 403);
-    // A token is judged by the API server.
+    // The API server verifies a token.
     let request = tree! {
         "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenRequest", "spec" => tree! {},
     };

@@ -52,7 +52,7 @@ async fn in_time(what: &str, work: impl Future<Output = ()>) {
     tokio::time::timeout(testkit::client::DEADLINE, work).await.unwrap_or_else(|_| panic!("{what}: not in time"));
 }
 
-/// Every write is answered, noted, and seen by the informer.
+/// Every write gets a response, is recorded, and reaches the informer.
 async fn writes_are_seen(client: Client) {
     client.create(MAPS, "default", &map("before", "0")).await.expect("created");
     let (informers, store) = informers(&client);
@@ -113,7 +113,7 @@ async fn many_watches_and_requests_share_few_connections() {
     for _ in 0..120 {
         watches.push(client.watch(MAPS, "resourceVersion=0").await.expect("a watch"));
     }
-    // More streams than one connection takes: a request still finds a way.
+    // More streams than one connection accepts: a request still finds a connection.
     for number in 0..20 {
         client.create(MAPS, "default", &map(&format!("m{number}"), "")).await.expect("created");
     }
@@ -183,7 +183,7 @@ async fn releases_a_lease_that_was_renewed_unobserved() {
     cluster.stop().await;
 }
 
-/// The first leader stands still, the second takes over: what the first writes after that is refused.
+/// The first leader is paused, the second takes over: later writes of the first are rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_paused_cannot_write() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
@@ -192,7 +192,7 @@ async fn a_leader_that_was_paused_cannot_write() {
     let as_second = in_process(&cluster).fenced(second.fence.clone());
     in_time("the first election", first.acquire()).await;
     as_first.create(MAPS, "default", &map("a", "1")).await.expect("the leader writes");
-    // While the first one renews, the second one does not get the lease, and writes go on.
+    // While the first leader renews, the second does not get the lease, and writes succeed.
     let writes = async {
         for number in 0..20 {
             as_first.update(MAPS, "default", "a", &map("a", &number.to_string())).await.expect("the leader writes");
@@ -205,7 +205,7 @@ async fn a_leader_that_was_paused_cannot_write() {
         () = first.renew_until_lost() => panic!("the lease is kept"),
         () = second.acquire() => panic!("another candidate leads"),
     }
-    // From here on the first one stands still.
+    // From here on the first leader is paused.
     in_time("the second election", second.acquire()).await;
     let update = as_first.update(MAPS, "default", "a", &map("a", "late")).await.expect_err("it is fenced off");
     assert!(update.is_conflict() && update.to_string().contains("fenced off"), "{update}");
@@ -215,7 +215,7 @@ async fn a_leader_that_was_paused_cannot_write() {
     assert!(create.is_conflict() && delete.is_conflict(), "{create} {delete}");
     as_second.update(MAPS, "default", "a", &map("a", "new")).await.expect("the new leader writes");
     in_time("it finds out", first.renew_until_lost()).await;
-    // What is given back is taken at once.
+    // A released lease is acquired at once.
     second.release().await;
     in_time("the third election", first.acquire()).await;
     as_second.update(MAPS, "default", "a", &map("a", "late")).await.expect_err("it is fenced off");

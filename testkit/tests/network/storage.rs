@@ -155,7 +155,7 @@ async fn claims_bind_and_release_volumes() {
     client.delete(&path).await;
     client.delete(&format!("{VOLUMES}/v")).await;
     claim(client, "other", Some("manual")).await;
-    // Others have come and gone through the same queues by then.
+    // Other keys have passed the same queues by then.
     event(client, "other", "ProvisioningFailed").await;
     assert_eq!(client.get(&path).await.code, 200, "a pod uses it");
     client.delete(&format!("{CORE}/pods/p?gracePeriodSeconds=0")).await;
@@ -228,7 +228,7 @@ async fn claims_get_directories_on_the_node_of_their_pod() {
     claim(client, "c", None).await;
     let none = event(client, "c", "FailedBinding").await;
     assert_eq!(none, "no persistent volumes available for this claim and no storage class is set");
-    // The class comes later, and the claim takes it.
+    // The class is created later, and the claim gets it.
     make(client, "/apis/storage.k8s.io/v1/storageclasses", &controllers::default_class()).await;
     let waiting = event(client, "c", "WaitForFirstConsumer").await;
     assert_eq!(waiting, "waiting for first consumer to be created before binding");

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use api::{Tree, tree, yaml};
 use client::{Client, DeleteOptions, Metrics, Patch, Resource};
-use cluster::control_plane::in_process::{Around, LocalClients};
+use cluster::control_plane::in_process::{LocalClients, TransportWrapper};
 use network::netlink::Rtnl;
 use network::nft::{Batch, Data, Family, Nft};
-use networkpolicy::{Agent, Environment, PodError, PodInfo, Running};
+use networkpolicy::{Environment, NetworkPolicyHandle, PodError, PodInfo, PodReporter};
 use odd_policies::OddPolicies;
 use stdx::clock::SystemClock;
 use testkit::{Cluster, Storage};
@@ -55,7 +55,7 @@ fn administrator(clients: &LocalClients) -> Client {
     clients.client("test", "admin".to_string(), &["system:masters"])
 }
 
-async fn start(api: &Client, table: &str, metrics: &Metrics) -> Running {
+async fn start(api: &Client, table: &str, metrics: &Metrics) -> NetworkPolicyHandle {
     let environment = Environment {
         client: api.clone(),
         table: table.to_string(),
@@ -92,7 +92,7 @@ async fn set_address(api: &Client, name: &str, ip: &str) {
     api.patch(PODS, "default", name, "status", Patch::Merge(&status)).await.expect("patched");
 }
 
-async fn report(agent: &Agent, pod: &Tree, ip: &str) -> Result<(), PodError> {
+async fn report(agent: &PodReporter, pod: &Tree, ip: &str) -> Result<(), PodError> {
     agent.pod_network_ready(PodInfo::read(pod, vec![ip.parse().expect("an address")])).await
 }
 
@@ -128,7 +128,7 @@ fn objects_reach_the_kernel() {
         let metrics = Metrics::default();
         let running = start(api, TABLE, &metrics).await;
         running.synced().await;
-        let agent = running.agent();
+        let agent = running.pod_reporter();
         // Without policies nothing is waited for, and there is no table.
         let web = create_pod(api, "web", "here", "{app: web}").await;
         let started = Instant::now();
@@ -164,7 +164,7 @@ fn objects_reach_the_kernel() {
         let labels = tree! { "metadata" => tree! { "labels" => tree! { "app" => "far" } } };
         api.patch(PODS, "default", "late", "", Patch::Merge(&labels)).await.expect("patched");
         shows("ingress/default/peers/0/pods4", &["10.9.0.3", "10.9.1.1"]).await;
-        // A pod that has finished, and one that is deleted.
+        // A finished pod, and a deleted pod.
         let failed = object("{status: {phase: Failed}}");
         api.patch(PODS, "default", "far", "status", Patch::Merge(&failed)).await.expect("patched");
         shows("ingress/default/peers/0/pods4", &["10.9.0.3"]).await;
@@ -178,7 +178,7 @@ fn objects_reach_the_kernel() {
         assert_eq!(chain_of("ingress4", [10, 9, 0, 1]), chain_of("ingress4", [10, 9, 0, 3]));
         assert_eq!(addresses("ingress4"), ["10.9.0.1", "10.9.0.3"]);
         // A pod whose network is deleted.
-        agent.pod_gone(late.str("metadata.uid"));
+        agent.pod_network_removed(late.str("metadata.uid"));
         shows("ingress4", &["10.9.0.1"]).await;
 
         // Another process deletes the rules.
@@ -215,13 +215,14 @@ fn a_pod_without_its_rules_is_not_ready() {
         let running = start(api, &"too-long-a-name".repeat(30), &Metrics::default()).await;
         running.synced().await;
         let pod = create_pod(api, "web", "here", "{app: web}").await;
-        report(&running.agent(), &pod, "10.9.0.1").await.expect("no policy needs rules");
+        report(&running.pod_reporter(), &pod, "10.9.0.1").await.expect("no policy needs rules");
         create_policy(api, "deny", "{podSelector: {}}").await;
-        let refused = async || matches!(report(&running.agent(), &pod, "10.9.0.1").await, Err(PodError::NotApplied(_)));
+        let refused =
+            async || matches!(report(&running.pod_reporter(), &pod, "10.9.0.1").await, Err(PodError::NotApplied(_)));
         super::until("it is refused", refused).await;
         // When nothing isolates it any more, it can start.
         api.delete(POLICIES, "default", "deny", NOW).await.expect("deleted");
-        let ready = async || report(&running.agent(), &pod, "10.9.0.1").await.is_ok();
+        let ready = async || report(&running.pod_reporter(), &pod, "10.9.0.1").await.is_ok();
         super::until("it is ready", ready).await;
         running.stop().await;
     });
@@ -235,7 +236,7 @@ fn invalid_policies_are_reported() {
             "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: odd, namespace: default, uid: u,
               resourceVersion: '5'}, spec: {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: nonsense}}]}]}}",
         );
-        let around: Around = Arc::new(move |inner| Arc::new(OddPolicies { inner, policy: policy.clone() }));
+        let around: TransportWrapper = Arc::new(move |inner| Arc::new(OddPolicies { inner, policy: policy.clone() }));
         let odd = LocalClients { around, ..clients.clone() };
         let running = start(&administrator(&odd), TABLE, &Metrics::default()).await;
         running.synced().await;
@@ -250,7 +251,7 @@ fn invalid_policies_are_reported() {
         super::until("an event", found).await;
         // The policy isolates nevertheless.
         let pod = create_pod(api, "web", "here", "{app: web}").await;
-        report(&running.agent(), &pod, "10.9.0.1").await.expect("ready");
+        report(&running.pod_reporter(), &pod, "10.9.0.1").await.expect("ready");
         assert_eq!(addresses("ingress4"), ["10.9.0.1"]);
         running.stop().await;
         networkpolicy::cleanup(TABLE).expect("cleaned up");

@@ -51,7 +51,7 @@ async fn machines_join_with_a_token() {
     let written = api::yaml::encode(&join::bootstrap_config(&url, &ca, TOKEN));
     std::fs::write(&first, written).expect("a file");
     bootstrap::ensure(&kubeconfig, Some(&first), dir.path(), "n1").await.expect("a certificate");
-    // What is there and good is not asked for again, and needs no token.
+    // Valid files are not requested again, and need no token.
     std::fs::remove_file(&first).expect("a file");
     bootstrap::ensure(&kubeconfig, None, dir.path(), "n1").await.expect("it is there");
 
@@ -61,7 +61,7 @@ async fn machines_join_with_a_token() {
     let foreign = tree! { "metadata" => tree! { "name" => "n2" } };
     assert!(client.create(NODES, "", &foreign).await.expect_err("not its own").is_forbidden());
 
-    // A node gets its next certificate by the one that it has.
+    // A node gets its next certificate with its current one.
     let pair = request::request_certificate(&client, &CertificateRequest::client("n1")).await.expect("another");
     assert!(pair.certificate.contains("BEGIN CERTIFICATE") && pair.key.contains("PRIVATE KEY"));
 }

@@ -56,12 +56,14 @@ fn condition<'a>(node: &'a Tree, kind: &str) -> &'a Tree {
     conditions.iter().find(|condition| condition.str("type") == kind).unwrap_or(&Tree::Null)
 }
 
-async fn until_told(client: &Client, reason: &'static str) -> Tree {
-    let told = move |event: &&Tree| event.str("reason") == reason && event.str("involvedObject.name") == "n1";
+async fn until_event(client: &Client, reason: &'static str) -> Tree {
+    let is_expected = move |event: &&Tree| event.str("reason") == reason && event.str("involvedObject.name") == "n1";
     let events = client
-        .until("/api/v1/namespaces/default/events", move |_, list| list.list("items").iter().any(|event| told(&event)))
+        .until("/api/v1/namespaces/default/events", move |_, list| {
+            list.list("items").iter().any(|event| is_expected(&event))
+        })
         .await;
-    events.list("items").iter().find(told).cloned().unwrap_or_default()
+    events.list("items").iter().find(is_expected).cloned().unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,28 +71,29 @@ async fn a_node_registers_leases_and_reports() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let (node, task) = start(&cluster, config());
-    let made = client.until(NODE, |code, _| code == 200).await;
-    assert_eq!(made.map("metadata.labels").str("disk"), "fast");
-    let taints: Vec<&str> = made.list("spec.taints").iter().map(|taint| taint.str("key")).collect();
+    let created = client.until(NODE, |code, _| code == 200).await;
+    assert_eq!(created.map("metadata.labels").str("disk"), "fast");
+    let taints: Vec<&str> = created.list("spec.taints").iter().map(|taint| taint.str("key")).collect();
     assert_eq!(taints, ["dedicated", "node.kubernetes.io/not-ready"]);
-    assert_eq!(condition(&made, "Ready").str("reason"), "KubeletNotReady");
-    assert_eq!(condition(&made, "MemoryPressure").str("status"), "False");
-    assert_eq!(made.list("status.addresses")[1].str("address"), "host-1");
-    assert_eq!(made.str("status.nodeInfo.kubeletVersion"), kubelet::node::VERSION);
+    assert_eq!(condition(&created, "Ready").str("reason"), "KubeletNotReady");
+    assert_eq!(condition(&created, "MemoryPressure").str("status"), "False");
+    assert_eq!(created.list("status.addresses")[1].str("address"), "host-1");
+    assert_eq!(created.str("status.nodeInfo.kubeletVersion"), kubelet::node::VERSION);
 
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1";
     let lease = client.until(path, |code, _| code == 200).await;
     assert_eq!((lease.str("spec.holderIdentity"), lease.int("spec.leaseDurationSeconds")), ("n1", Some(40)));
 
-    let started = until_told(client, "Starting").await;
+    let started = until_event(client, "Starting").await;
     assert_eq!((started.str("message"), started.str("source.host")), ("Starting kubelet.", "n1"));
-    assert_eq!(until_told(client, "NodeHasSufficientMemory").await.str("type"), "Normal");
+    assert_eq!(until_event(client, "NodeHasSufficientMemory").await.str("type"), "Normal");
 
     client.patch(NODE, "merge", r#"{"spec":{"unschedulable":true}}"#).await;
-    until_told(client, "NodeNotSchedulable").await;
+    until_event(client, "NodeNotSchedulable").await;
 
-    // It has looked at itself since, and has written nothing: nothing of its own had changed.
-    let (version, beat) = (made.str("metadata.resourceVersion"), condition(&made, "Ready").str("lastHeartbeatTime"));
+    // The kubelet has checked its node since, and has written nothing: nothing had changed.
+    let (version, beat) =
+        (created.str("metadata.resourceVersion"), condition(&created, "Ready").str("lastHeartbeatTime"));
     let mut watch = client.watch(&format!("/api/v1/nodes?watch=true&resourceVersion={version}")).await;
     node.update_reports(|reports| reports.disk_pressure = true);
     let pressed = loop {
@@ -102,7 +105,7 @@ async fn a_node_registers_leases_and_reports() {
         assert_eq!(condition(seen, "Ready").str("lastHeartbeatTime"), beat, "another client has written it");
     };
     assert_eq!(condition(&pressed, "DiskPressure").str("message"), "kubelet has disk pressure");
-    until_told(client, "NodeHasDiskPressure").await;
+    until_event(client, "NodeHasDiskPressure").await;
 
     task.abort();
 }

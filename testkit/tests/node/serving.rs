@@ -25,7 +25,7 @@ fn node(addresses: &[&str]) -> Option<Arc<Tree>> {
     Some(Arc::new(tree! { "status" => tree! { "addresses" => Tree::List(all) } }))
 }
 
-/// Approves the one request that waits for it.
+/// Approves the only pending request.
 async fn approve(client: &Client) {
     let waits = |request: &&Tree| request.list("status.conditions").is_empty();
     let all = client.until(REQUESTS, |_, all| all.list("items").iter().any(|request| waits(&request))).await;
@@ -74,7 +74,7 @@ async fn port_uses_the_certificate_signed_by_the_cluster() {
     assert!(is_for(dir.path(), &["10.0.0.1", "10.0.0.2"]));
     running.abort();
 
-    // The next kubelet takes up what is there, although it is for too few addresses by now.
+    // The next kubelet uses the existing certificate, although it has too few addresses by now.
     let signed = shown.fingerprint();
     let (chain, key) = parts().expect("a pair");
     shown.replace(chain, key).expect("replaced");

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use api::{Tree, json, list, tree};
 use bytes::Bytes;
-use cluster::component::follow::Follow;
+use cluster::component::follow::FileFollower;
 use cluster::control_plane::in_process::LocalClients;
 use cluster::node::ports::{self, Access, Listeners};
 use cluster::pki;
@@ -21,8 +21,8 @@ use kubelet::Config;
 use kubelet::config::Serving;
 use kubelet::server::{KubeletServer, Settings};
 use streaming::port_forward::{self, Forwarder};
-use streaming::remote_command::{self, Ending, Options, Remote};
-use streaming::{Carrier, agreed, request_upgrade};
+use streaming::remote_command::{self, CommandResult, Options, RemoteCommand};
+use streaming::{Transport, agreed, request_upgrade};
 use testkit::{Client, Cluster};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
@@ -39,7 +39,7 @@ const LINE: &str = "2026-01-02T03:04:05.000000001Z stdout F";
 struct Scene {
     cluster: Cluster,
     runtime: Arc<StandIn>,
-    /// The one of TLS, the one for reading, the one for health.
+    /// The ports for TLS, for reading, and for health.
     ports: [Option<SocketAddr>; 3],
     _stop: watch::Sender<bool>,
     _dir: tempfile::TempDir,
@@ -60,10 +60,10 @@ async fn start(features: &[&str]) -> Scene {
     let ports = [listeners.secure(), listeners.read_only(), listeners.health()];
     let serving = ports::serving(&config, LOOPBACK).expect("a certificate");
     let access = Access::of(&config, &client);
-    ports::serve(listeners, serving, access, node, &stopped, &mut Follow::default()).expect("ports");
+    ports::serve(listeners, serving, access, node, &stopped, &mut FileFollower::default()).expect("ports");
     let binding = cluster::control_plane::addons::kubelet_api_admin();
-    let made = cluster.client.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
-    assert_eq!(made.code, 201);
+    let created = cluster.client.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
+    assert_eq!(created.code, 201);
     let port = ports[0].expect("a port").port();
     show_node(&cluster.client, port, features).await;
     Scene { cluster, runtime, ports, _stop: stop, _dir: dir }
@@ -94,14 +94,14 @@ fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-/// The pod as its kubelet sees it: with a status that is ahead of the server's.
+/// The pod of the kubelet: its status is ahead of the server's.
 async fn make(client: &Client) -> Tree {
     super::service_account(client).await;
     let mut pod = super::pod("p");
     pod.child("spec").set("nodeName", NODE);
-    let made = client.post("/api/v1/namespaces/default/pods", &pod).await;
-    assert_eq!(made.code, 201, "{}", made.text());
-    let mut pod = made.tree();
+    let created = client.post("/api/v1/namespaces/default/pods", &pod).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    let mut pod = created.tree();
     pod.child("metadata").set("uid", UID);
     let id = format!("standin://{}", stand_in::CONTAINER);
     let status = tree! { "name" => "c", "containerID" => id, "state" => tree! { "running" => tree! {} } };
@@ -126,13 +126,13 @@ impl Scene {
     /// An upgraded connection to a place of the API, and the protocol that was agreed on.
     async fn upgrade(
         &self,
-        carrier: Carrier,
+        carrier: Transport,
         protocols: &[&str],
         place: &str,
     ) -> Result<(TokioIo<hyper::upgrade::Upgraded>, String), String> {
         let mut request = Request::new(Full::<Bytes>::default());
         *request.uri_mut() = format!("{POD}/{place}").parse().expect("a place");
-        if carrier == Carrier::Spdy {
+        if carrier == Transport::Spdy {
             *request.method_mut() = http::Method::POST;
         }
         request.headers_mut().insert("host", http::HeaderValue::from_static("tiphys"));
@@ -146,7 +146,7 @@ impl Scene {
         }
     }
 
-    async fn command(&self, carrier: Carrier, protocol: &str, place: &str) -> Remote {
+    async fn command(&self, carrier: Transport, protocol: &str, place: &str) -> RemoteCommand {
         let (io, protocol) = self.upgrade(carrier, &[protocol], place).await.expect("an upgrade");
         let options = Options { stdin: true, stdout: true, ..Options::default() };
         remote_command::connect(io, carrier, &protocol, options).await.expect("streams")
@@ -162,7 +162,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(testkit::client::DEADLINE, future).await.unwrap_or_else(|_| panic!("{what}: not in time"))
 }
 
-/// All that the server sends on a connection that asks for a log over WebSocket.
+/// All bytes that the server sends on a connection that requests a log over WebSocket.
 async fn log_over_websocket(client: &Client, protocol: &str) -> String {
     let mut stream = client.dial().await;
     let request = format!(
@@ -212,7 +212,7 @@ async fn logs_are_read_from_their_end_and_followed() {
     write!(file, "{LINE} three\n{LINE} half").expect("a line");
     let piece = soon("a line", body.frame()).await.expect("a piece").expect("a piece");
     assert_eq!(piece.into_data().expect("data"), "three\n");
-    // The rest of the line goes to the old file under its new name, the next one to a new file.
+    // The rest of the line goes to the renamed file, the next line to a new file.
     std::fs::rename(&scene.runtime.log, scene.runtime.log.with_extension("old")).expect("another name");
     writeln!(file, " four").expect("the rest");
     let piece = soon("the rest", body.frame()).await.expect("a piece").expect("a piece");
@@ -229,9 +229,9 @@ async fn commands_run_by_every_protocol_and_both_ways() {
     for features in [&[][..], &["ExtendWebSocketsToKubelet"]] {
         let scene = start(features).await;
         for (carrier, protocol) in [
-            (Carrier::WebSocket, "v5.channel.k8s.io"),
-            (Carrier::WebSocket, "v4.channel.k8s.io"),
-            (Carrier::Spdy, "v4.channel.k8s.io"),
+            (Transport::WebSocket, "v5.channel.k8s.io"),
+            (Transport::WebSocket, "v4.channel.k8s.io"),
+            (Transport::Spdy, "v4.channel.k8s.io"),
         ] {
             for verb in ["exec", "attach"] {
                 let place = format!("{verb}?stdin=true&stdout=true&command=a%20b&command=%26");
@@ -241,14 +241,14 @@ async fn commands_run_by_every_protocol_and_both_ways() {
                 let mut out = [0; 5];
                 soon("output", stdout.read_exact(&mut out)).await.expect("output");
                 assert_eq!(&out, b"hello", "{verb} {protocol}");
-                if protocol == "v4.channel.k8s.io" && carrier == Carrier::WebSocket {
+                if protocol == "v4.channel.k8s.io" && carrier == Transport::WebSocket {
                     // This protocol cannot signal the end of the input.
                     continue;
                 }
                 stdin.shutdown().await.expect("the end of input");
                 let message = "command terminated with non-zero exit code: exit status 3".to_string();
                 let ending = soon("the ending", remote.ending).await.expect("an ending");
-                assert_eq!(ending, Ending::ExitCode { code: 3, message }, "{verb} {protocol}");
+                assert_eq!(ending, CommandResult::ExitCode { code: 3, message }, "{verb} {protocol}");
             }
         }
         let asked = scene.runtime.asked.lock().take().expect("a command");
@@ -265,15 +265,15 @@ async fn failed_commands_are_reported() {
     assert_eq!((plain.code, plain.tree().str("message")), (400, "Upgrade request required"));
     scene.runtime.is_running.store(false, Ordering::SeqCst);
     let place = "exec?command=ls&stdin=true&stdout=true";
-    let refused = scene.upgrade(Carrier::Spdy, &["v4.channel.k8s.io"], place).await.err();
+    let refused = scene.upgrade(Transport::Spdy, &["v4.channel.k8s.io"], place).await.err();
     assert_eq!(refused.as_deref(), Some("container not found (\"c\")\n"));
-    let remote = scene.command(Carrier::WebSocket, "v5.channel.k8s.io", place).await;
+    let remote = scene.command(Transport::WebSocket, "v5.channel.k8s.io", place).await;
     let ending = soon("the ending", remote.ending).await.expect("an ending");
     let why = "Internal error occurred: unable to upgrade connection: container not found (\"c\")";
-    assert_eq!(ending, Ending::Failed(why.to_string()));
+    assert_eq!(ending, CommandResult::Failed(why.to_string()));
     // The container has exited.
     show_port(client, 1).await;
-    let refused = scene.upgrade(Carrier::Spdy, &["v4.channel.k8s.io"], place).await.err().unwrap_or_default();
+    let refused = scene.upgrade(Transport::Spdy, &["v4.channel.k8s.io"], place).await.err().unwrap_or_default();
     assert!(refused.contains("error dialing backend: dial tcp 127.0.0.1:1: connect: connection refused"), "{refused}");
     let log = client.get(&format!("{POD}/log")).await;
     let want =
@@ -291,7 +291,7 @@ async fn ports_are_forwarded_over_spdy_and_its_tunnel() {
     for features in [&[][..], &["ExtendWebSocketsToKubelet"]] {
         let scene = start(features).await;
         for (carrier, protocols) in
-            [(Carrier::Spdy, port_forward::SPDY_PREFERRED), (Carrier::WebSocket, port_forward::TUNNEL_PREFERRED)]
+            [(Transport::Spdy, port_forward::SPDY_PREFERRED), (Transport::WebSocket, port_forward::TUNNEL_PREFERRED)]
         {
             let (io, _) = scene.upgrade(carrier, protocols, "portforward").await.expect("an upgrade");
             let forwarder = Forwarder::new(io, carrier);
@@ -350,8 +350,8 @@ async fn kubelet_delegates_authentication_and_authorization() {
     let core = "/api/v1/namespaces/default/serviceaccounts";
     let mut tokens = Vec::new();
     for name in ["allowed", "other"] {
-        let made = client.post(core, &tree! { "metadata" => tree! { "name" => name } }).await;
-        assert_eq!(made.code, 201, "{:?}", made.tree());
+        let created = client.post(core, &tree! { "metadata" => tree! { "name" => name } }).await;
+        assert_eq!(created.code, 201, "{:?}", created.tree());
         let request = tree! { "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenRequest" };
         let answer = client.post(&format!("{core}/{name}/token"), &request).await.tree();
         tokens.push(answer.str("status.token").to_string());
@@ -360,8 +360,8 @@ async fn kubelet_delegates_authentication_and_authorization() {
     let role = tree! { "apiGroup" => "rbac.authorization.k8s.io", "kind" => "ClusterRole",
     "name" => "system:kubelet-api-admin" };
     let binding = tree! { "metadata" => tree! { "name" => "robot" }, "roleRef" => role, "subjects" => list![subject] };
-    let made = client.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
-    assert_eq!(made.code, 201, "{:?}", made.tree());
+    let created = client.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
+    assert_eq!(created.code, 201, "{:?}", created.tree());
     let no =
         "Forbidden (user=system:serviceaccount:default:other, verb=get, resource=nodes, subresource(s)=[pods proxy])";
     for (token, code, words) in
@@ -373,10 +373,16 @@ async fn kubelet_delegates_authentication_and_authorization() {
 }
 
 /// Sends a request to a kubelet directly, without verifying its certificate.
-async fn asked(at: SocketAddr, user: Option<&pki::Pair>, token: Option<&str>, path: &str) -> (u16, String) {
+async fn asked(
+    at: SocketAddr,
+    user: Option<&pki::CertificateAndKey>,
+    token: Option<&str>,
+    path: &str,
+) -> (u16, String) {
     let identity = user
         .map(|pair| http_client::Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).expect("an identity"));
-    let tls = http_client::tls::config(&http_client::Trust::Anybody, identity.as_ref(), &[b"http/1.1"]).expect("TLS");
+    let tls = http_client::tls::config(&http_client::Trust::InsecureSkipVerify, identity.as_ref(), &[b"http/1.1"])
+        .expect("TLS");
     let address = http_client::Address::new(true, &at.ip().to_string(), at.port());
     let stream = http_client::connect(&address, &Arc::new(tls)).await.expect("it listens");
     let mut request = Request::get(path).header("host", "n");

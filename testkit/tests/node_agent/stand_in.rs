@@ -16,7 +16,7 @@ use stdx::clock::{Clock, SystemClock};
 use stdx::sync::Mutex;
 use streaming::Timeouts;
 use streaming::port_forward::port_forward;
-use streaming::remote_command::{Ending, Options, Streams, Verb, remote_command};
+use streaming::remote_command::{CommandResult, Options, Streams, Verb, remote_command};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
@@ -25,9 +25,9 @@ pub const CONTAINER: &str = "c1";
 pub struct StandIn {
     pub log: PathBuf,
     pub is_running: AtomicBool,
-    /// Where streams are served.
+    /// The address of the streaming server.
     address: String,
-    /// What was asked of it last.
+    /// The last exec request.
     pub asked: Mutex<Option<cri::ExecRequest>>,
 }
 
@@ -75,16 +75,16 @@ fn serve(request: Request<Incoming>) -> Response<http_body_util::Full<bytes::Byt
     remote_command(request, verb, options, timeouts, echo)
 }
 
-async fn echo(streams: Streams) -> Ending {
+async fn echo(streams: Streams) -> CommandResult {
     let (Some(mut stdin), Some(mut stdout)) = (streams.stdin, streams.stdout) else {
-        return Ending::Failed("no streams".to_string());
+        return CommandResult::Failed("no streams".to_string());
     };
     let copied = tokio::io::copy(&mut stdin, &mut stdout).await;
     let _ = stdout.shutdown().await;
     match copied {
-        Ok(0) => Ending::Success,
-        Ok(_) => Ending::ExitCode { code: 3, message: "exit status 3".to_string() },
-        Err(error) => Ending::Failed(error.to_string()),
+        Ok(0) => CommandResult::Success,
+        Ok(_) => CommandResult::ExitCode { code: 3, message: "exit status 3".to_string() },
+        Err(error) => CommandResult::Failed(error.to_string()),
     }
 }
 
@@ -176,7 +176,7 @@ impl cri::ImageService for StandIn {
     absent_streams! { stream_images(StreamImagesRequest) -> StreamImagesResponse }
 }
 
-/// What a kubelet would know of its pod.
+/// A fake kubelet with the state of its pod.
 pub struct Agent {
     pub runtime: Arc<StandIn>,
     pub pod: Tree,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use api::{Tree, list, tree};
 use server::registry::admission::Setup;
-use server::registry::admission::initial_resources::{Question, Usage};
-use testkit::{Client, Cluster, Hook, Said, Storage};
+use server::registry::admission::initial_resources::{Usage, UsageQuery};
+use testkit::{Client, Cluster, Hook, HookResponse, Storage};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -35,8 +35,8 @@ async fn start(setup: Setup) -> Cluster {
     let config = server::Config { admission: Arc::new(setup), ..server::Config::default() };
     let cluster = Cluster::start_with(Storage::Embedded, config, async |_| {}).await;
     let account = named("v1", "ServiceAccount", "default");
-    let made = cluster.client.post("/api/v1/namespaces/default/serviceaccounts", &account).await.code;
-    assert!(matches!(made, 201 | 409), "{made}");
+    let created = cluster.client.post("/api/v1/namespaces/default/serviceaccounts", &account).await.code;
+    assert!(matches!(created, 201 | 409), "{created}");
     cluster
 }
 
@@ -70,8 +70,8 @@ async fn enabled_plugins_work() {
     ];
     let mut cluster = start(setup(&names, None)).await;
     let client = &cluster.client;
-    let made = client.post("/api/v1/namespaces/fresh/configmaps", &named("v1", "ConfigMap", "a")).await;
-    assert_eq!(made.code, 201, "{}", made.tree().str("message"));
+    let created = client.post("/api/v1/namespaces/fresh/configmaps", &named("v1", "ConfigMap", "a")).await;
+    assert_eq!(created.code, 201, "{}", created.tree().str("message"));
     let namespace = client.get("/api/v1/namespaces/fresh").await.tree();
     assert_eq!(namespace.map("metadata.labels").str("kubernetes.io/metadata.name"), "fresh");
     assert_eq!(namespace.list("spec.finalizers").len(), 1);
@@ -82,10 +82,10 @@ async fn enabled_plugins_work() {
     let mut object = pod("a");
     let amounts = tree! { "limits" => tree! { "x.io/gpu" => "1" } };
     object.list_mut("spec.containers")[0].set("resources", amounts);
-    let made = client.post(PODS, &object).await.tree();
-    assert_eq!(made.list("spec.containers")[0].str("imagePullPolicy"), "Always", "{made:?}");
-    assert_eq!(made.at("spec.nodeSelector"), &tree! { "disk" => "ssd" });
-    let keys: Vec<&str> = made.list("spec.tolerations").iter().map(|toleration| toleration.str("key")).collect();
+    let created = client.post(PODS, &object).await.tree();
+    assert_eq!(created.list("spec.containers")[0].str("imagePullPolicy"), "Always", "{created:?}");
+    assert_eq!(created.at("spec.nodeSelector"), &tree! { "disk" => "ssd" });
+    let keys: Vec<&str> = created.list("spec.tolerations").iter().map(|toleration| toleration.str("key")).collect();
     assert!(keys.contains(&"k") && keys.contains(&"x.io/gpu"), "{keys:?}");
 
     let mut service = named("v1", "Service", "s");
@@ -121,7 +121,7 @@ async fn image_policy_webhook_decides() {
         let bad = review.list("spec.containers").iter().any(|container| container.str("image") == "bad:1");
         let mut review = review.clone();
         review.set("status", tree! { "allowed" => !bad, "reason" => if bad { "too old" } else { "" } });
-        Said::Json(review)
+        HookResponse::Json(review)
     })
     .await;
     let dir = tempfile::tempdir().expect("a directory");
@@ -143,10 +143,10 @@ async fn image_policy_webhook_decides() {
     cluster.stop().await;
 }
 
-struct Given;
+struct FakeUsage;
 
-impl Usage for Given {
-    fn percentile(&self, question: &Question<'_>) -> Option<(i64, u64)> {
+impl Usage for FakeUsage {
+    fn percentile(&self, question: &UsageQuery<'_>) -> Option<(i64, u64)> {
         let known = question.image == "app:1" && question.namespace == "default";
         known.then_some((if question.resource == "cpu" { 250 } else { 64_000_000 }, 100))
     }
@@ -154,24 +154,24 @@ impl Usage for Given {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn initial_resources_come_from_history() {
-    let mut cluster = start(setup(&["InitialResources"], None).with_usage(Arc::new(Given))).await;
-    let made = cluster.client.post(PODS, &pod("a")).await.tree();
-    let requests = made.list("spec.containers")[0].at("resources.requests").clone();
+    let mut cluster = start(setup(&["InitialResources"], None).with_usage(Arc::new(FakeUsage))).await;
+    let created = cluster.client.post(PODS, &pod("a")).await.tree();
+    let requests = created.list("spec.containers")[0].at("resources.requests").clone();
     assert_eq!(requests, tree! { "cpu" => "250m", "memory" => "64M" });
-    let said = made.map("metadata.annotations").str("kubernetes.io/initial-resources").to_string();
+    let said = created.map("metadata.annotations").str("kubernetes.io/initial-resources").to_string();
     assert_eq!(said, "Initial Resources plugin set: cpu, memory request for container c");
     cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_containers_use_is_collected_and_shown() {
+async fn container_usage_is_collected_and_served() {
     let agent = Hook::start(&[], |path, _| {
         assert_eq!(path, "/stats/summary");
         let usage = tree! { "cpu" => tree! { "usageNanoCores" => 500_000_000 }, "memory" => tree! { "workingSetBytes" => 1 << 20 } };
         let mut container = usage;
         container.set("name", "c");
         let pod = tree! { "podRef" => tree! { "namespace" => "default", "name" => "a" }, "containers" => list![container] };
-        Said::Json(tree! { "pods" => list![pod] })
+        HookResponse::Json(tree! { "pods" => list![pod] })
     })
     .await;
     let mut cluster = start(setup(&["InitialResources"], None)).await;
@@ -183,14 +183,14 @@ async fn what_containers_use_is_collected_and_shown() {
         r#"{{"status":{{"addresses":[{{"type":"InternalIP","address":"127.0.0.1"}}],"daemonEndpoints":{{"kubeletEndpoint":{{"Port":{port}}}}}}}}}"#
     );
     assert_eq!(client.patch("/api/v1/nodes/n1/status", "merge", &status).await.code, 200);
-    // Agents are asked when a server starts, and then now and then.
+    // Kubelets are polled when a server starts, and then at intervals.
     cluster.restart().await;
     let client = &cluster.client;
     let shown = client.until("/tiphys/v1/usage", |_, shown| !shown.list("items").is_empty()).await;
     let one = &shown.list("items")[0];
     assert_eq!((one.str("image"), one.str("namespace"), one.int("samples")), ("app:1", "default", Some(1)));
-    let made = client.post(PODS, &pod("b")).await.tree();
-    let requests = made.list("spec.containers")[0].at("resources.requests");
+    let created = client.post(PODS, &pod("b")).await.tree();
+    let requests = created.list("spec.containers")[0].at("resources.requests");
     assert!(!requests.str("cpu").is_empty() && !requests.str("memory").is_empty(), "{requests:?}");
     cluster.stop().await;
 }
@@ -206,8 +206,8 @@ async fn pod_security_levels_have_cluster_defaults() {
     refused(client, PODS, &object, 403, "violates PodSecurity \"baseline:latest\": host namespaces").await;
     let account = named("v1", "ServiceAccount", "default");
     client.post("/api/v1/namespaces/kube-system/serviceaccounts", &account).await;
-    let made = client.post("/api/v1/namespaces/kube-system/pods", &object).await;
-    assert_eq!(made.code, 201, "{}", made.tree().str("message"));
+    let created = client.post("/api/v1/namespaces/kube-system/pods", &object).await;
+    assert_eq!(created.code, 201, "{}", created.tree().str("message"));
     cluster.stop().await;
 }
 
@@ -217,8 +217,8 @@ async fn many_writers_share_a_quota() {
     let mut cluster = start(setup(&[], None)).await;
     let mut quota = named("v1", "ResourceQuota", "q");
     quota.set("spec", tree! { "hard" => tree! { "count/secrets" => HARD.to_string() } });
-    let made = cluster.client.post("/api/v1/namespaces/default/resourcequotas", &quota).await;
-    assert_eq!(made.code, 201, "{}", made.tree().str("message"));
+    let created = cluster.client.post("/api/v1/namespaces/default/resourcequotas", &quota).await;
+    assert_eq!(created.code, 201, "{}", created.tree().str("message"));
     let used = r#"{"status":{"hard":{"count/secrets":"10"},"used":{"count/secrets":"0"}}}"#;
     let path = "/api/v1/namespaces/default/resourcequotas/q/status";
     assert_eq!(cluster.client.patch(path, "merge", used).await.code, 200);

@@ -53,7 +53,7 @@ async fn extenders_filter_and_prioritize_nodes() {
     }
     let why = client.until(&create(client, &pod("large", "4")).await, is_bound).await;
     assert_eq!(why.str("spec.nodeName"), "a", "c has no room");
-    // Only b is left for it, and b is refused.
+    // Only b is free for the pod, and the extender rejects b.
     let path = create(client, &pod("last", "3")).await;
     let waits = client.until(&path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     let text = condition(&waits, "PodScheduled").map(|one| one.str("message")).unwrap_or_default();
@@ -67,7 +67,7 @@ async fn extenders_filter_and_prioritize_nodes() {
     client.until(&path, is_bound).await;
 }
 
-/// Leaves only the room on `b`.
+/// Leaves capacity only on `b`.
 fn rooms(path: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let asked = api::json::decode(body).expect("JSON");
     let text = match path {

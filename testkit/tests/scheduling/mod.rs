@@ -28,8 +28,8 @@ async fn start(schedulers: &[&str], nodes: &[(&str, &str, &str)]) -> Cluster {
 async fn start_as(configuration: Option<Configuration>, nodes: &[(&str, &str, &str)]) -> Cluster {
     let cluster = Cluster::start_changed(|plan, _| plan.scheduler = configuration).await;
     let account = tree! { "metadata" => tree! { "name" => "default" } };
-    let made = cluster.client.post("/api/v1/namespaces/default/serviceaccounts", &account).await;
-    assert!(matches!(made.code, 201 | 409), "{:?}", made.tree());
+    let created = cluster.client.post("/api/v1/namespaces/default/serviceaccounts", &account).await;
+    assert!(matches!(created.code, 201 | 409), "{:?}", created.tree());
     for (name, cpu, pods) in nodes {
         add_node(&cluster.client, name, cpu, pods).await;
     }
@@ -43,7 +43,7 @@ async fn add_node(client: &Client, name: &str, cpu: &str, pods: &str) {
         "status" => tree! { "allocatable" => tree! { "cpu" => cpu, "memory" => "8Gi", "pods" => pods } },
     };
     assert_eq!(client.post(NODES, &object).await.code, 201);
-    // A new node is tainted until a controller has seen that it is ready.
+    // A new node is tainted until a controller has observed that it is ready.
     let path = format!("{NODES}/{name}");
     assert_eq!(client.patch(&path, "merge", r#"{"spec":{"taints":null}}"#).await.code, 200);
 }
@@ -96,14 +96,14 @@ async fn bound_pods_have_an_event() {
     let bound = client.until(&path, is_bound).await;
     assert_eq!(bound.str("spec.nodeName"), "one");
     assert_eq!(condition(&bound, "PodScheduled").map(|one| one.str("status")), Some("True"));
-    let told = whole_event(client, "p", "Scheduled").await;
-    let fields = ["type", "action", "note", "reportingController", "regarding.kind"].map(|field| told.str(field));
+    let recorded = whole_event(client, "p", "Scheduled").await;
+    let fields = ["type", "action", "note", "reportingController", "regarding.kind"].map(|field| recorded.str(field));
     let note = "Successfully assigned default/p to one";
     assert_eq!(fields, ["Normal", "Binding", note, "default-scheduler", "Pod"]);
     let host = server::hostname();
-    assert_eq!(told.str("reportingInstance"), format!("default-scheduler-{host}"));
-    assert_eq!(told.str("regarding.uid"), bound.str("metadata.uid"));
-    // What it counts is shown beside what the server does.
+    assert_eq!(recorded.str("reportingInstance"), format!("default-scheduler-{host}"));
+    assert_eq!(recorded.str("regarding.uid"), bound.str("metadata.uid"));
+    // The scheduler's metrics are served together with the server's.
     let metrics = client.get("/metrics").await.text();
     for name in [
         r#"scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1"#,
@@ -113,7 +113,7 @@ async fn bound_pods_have_an_event() {
         assert!(metrics.contains(name), "{name} is not in\n{metrics}");
     }
     // The older form is a view of the same.
-    let path = format!("/api/v1/namespaces/default/events/{}", told.str("metadata.name"));
+    let path = format!("/api/v1/namespaces/default/events/{}", recorded.str("metadata.name"));
     let old = client.get(&path).await.tree();
     assert_eq!((old.str("message"), old.str("action"), old.str("involvedObject.name")), (note, "Binding", "p"));
 }
@@ -129,7 +129,7 @@ async fn repeated_events_are_a_series() {
     create(client, &near).await;
     let first = whole_event(client, "near", "FailedScheduling").await;
     assert_eq!((first.str("type"), first.str("action"), first.has("series")), ("Warning", "Scheduling", false));
-    // One that it wants to be near gives it hope, but the node has no zone.
+    // A pod that matches its affinity triggers a retry, but the node has no zone.
     let mut friend = pod("friend", "1");
     friend.child("metadata").set("labels", tree! { "app" => "x" });
     client.until(&create(client, &friend).await, is_bound).await;
@@ -170,7 +170,7 @@ async fn unschedulable_pods_report_why_and_are_retried() {
     assert_eq!(client.get(&format!("{WHY}/p")).await.tree().str("node"), "one");
     let answer = client.post(WHY, &pod("q", "1")).await.tree();
     assert!(answer.str("message").contains("Insufficient cpu"), "{answer:?}");
-    assert_eq!(client.get(&format!("{PODS}/q")).await.code, 404, "nothing is made of it");
+    assert_eq!(client.get(&format!("{PODS}/q")).await.code, 404, "no pod is created");
     assert_eq!(client.post(WHY, &pod("Bad", "much")).await.code, 400, "a bad manifest is refused as a create is");
 }
 
@@ -181,7 +181,7 @@ async fn scheduling_gates_block_pods() {
     let mut gated = pod("gated", "1");
     gated.child("spec").set("schedulingGates", list![tree! { "name" => "example.com/wait" }]);
     let path = create(client, &gated).await;
-    // Another that came later is bound: the gated one was passed by.
+    // A later pod is bound: it has overtaken the gated one.
     client.until(&create(client, &pod("free", "1")).await, is_bound).await;
     assert!(!is_bound(200, &client.get(&path).await.tree()));
     let reply = client.patch(&path, "merge", r#"{"spec":{"schedulingGates":null}}"#).await;

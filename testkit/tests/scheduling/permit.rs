@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cluster::control_plane::in_process::LocalClients;
 use podmodel::Pod;
-use scheduler::framework::{Event, Permit, Plugin, Point, Refusal, WaitingPods};
+use scheduler::framework::{Event, Permit, Plugin, Point, Rejection, WaitingPods};
 use stdx::sync::Mutex;
 
 use super::*;
@@ -15,9 +15,9 @@ const NAME: &str = "Turnstile";
 /// Permits pods by their names: `held-…` wait until the test allows them, `trio-…` until there are three of them,
 /// `brief-…` wait for a moment, `never-…` are rejected, and all other pods are allowed.
 #[derive(Default)]
-struct Turnstile(Mutex<BTreeSet<String>>);
+struct PermitPlugin(Mutex<BTreeSet<String>>);
 
-impl Plugin for Turnstile {
+impl Plugin for PermitPlugin {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -31,7 +31,7 @@ impl Plugin for Turnstile {
         match pod.name.split('-').next().unwrap_or("") {
             "held" if self.0.lock().insert(pod.uid.to_string()) => Permit::Wait(minute),
             "brief" => Permit::Wait(Duration::from_millis(300)),
-            "never" => Permit::Refuse(Refusal::unschedulable("it is never let in")),
+            "never" => Permit::Refuse(Rejection::unschedulable("it is never let in")),
             "trio" => {
                 let others = waiting.list();
                 if others.len() < 2 {
@@ -49,13 +49,13 @@ impl Plugin for Turnstile {
     }
 }
 
-fn scheduler(cluster: &Cluster) -> scheduler::Running {
-    let profile = scheduler::default_profile().with_plugin(Arc::new(Turnstile::default()), 0);
+fn scheduler(cluster: &Cluster) -> scheduler::SchedulerHandle {
+    let profile = scheduler::default_profile().with_plugin(Arc::new(PermitPlugin::default()), 0);
     let configuration = Configuration { profiles: vec![profile], ..Configuration::default() };
     scheduler::start(LocalClients::new(cluster.server()).scheduler(configuration)).expect("a scheduler")
 }
 
-async fn waiting(running: &scheduler::Running, count: usize) -> Vec<Arc<scheduler::framework::WaitingPod>> {
+async fn waiting(running: &scheduler::SchedulerHandle, count: usize) -> Vec<Arc<scheduler::framework::WaitingPod>> {
     let pods = running.waiting_pods();
     crate::until("they wait for leave", async || pods.list().len() == count).await;
     pods.list()
@@ -86,8 +86,9 @@ async fn rejected_pods_release_their_reservation() {
     let client = &cluster.client;
     let running = scheduler(&cluster);
     let says = async |path: &str, want: &str| {
-        let said = |_: u16, pod: &Tree| condition(pod, "PodScheduled").is_some_and(|one| one.str("message") == want);
-        let pod = client.until(path, said).await;
+        let has_message =
+            |_: u16, pod: &Tree| condition(pod, "PodScheduled").is_some_and(|one| one.str("message") == want);
+        let pod = client.until(path, has_message).await;
         let one = condition(&pod, "PodScheduled").expect("a condition").clone();
         assert_eq!((one.str("status"), one.str("reason")), ("False", "Unschedulable"));
     };
@@ -95,12 +96,12 @@ async fn rejected_pods_release_their_reservation() {
     says(&never, "0/1 nodes are available: it is never let in.").await;
     let brief = create(client, &pod("brief-1", "1")).await;
     says(&brief, "0/1 nodes are available: rejected due to timeout after waiting 300ms at plugin Turnstile.").await;
-    let told = client.get(&format!("{WHY}/brief-1")).await;
-    assert_eq!(told.code, 503, "the server knows no scheduler: {:?}", told.tree());
+    let response = client.get(&format!("{WHY}/brief-1")).await;
+    assert_eq!(response.code, 503, "the server knows no scheduler: {:?}", response.tree());
     let held = create(client, &pod("held-1", "1")).await;
     waiting(&running, 1).await[0].reject(NAME, "not today");
     says(&held, "0/1 nodes are available: not today.").await;
-    // One that is deleted while it waits leaves its place too.
+    // A pod that is deleted while it waits releases its slot too.
     create(client, &pod("held-2", "1")).await;
     waiting(&running, 1).await;
     assert_eq!(client.delete(&format!("{PODS}/held-2?gracePeriodSeconds=0")).await.code, 200);
@@ -119,14 +120,14 @@ async fn goes_elsewhere(what: &str, change: impl AsyncFnOnce(&Client)) {
     assert_eq!(one.node, "one");
     add_node(client, "two", "2", "10").await;
     change(client).await;
-    // Another that is placed afterwards shows that the scheduler has seen all of it.
+    // A pod that is scheduled afterwards shows that the scheduler has processed everything.
     client.until(&create(client, &pod("after", "1")).await, is_bound).await;
     assert_eq!(client.delete(&format!("{PODS}/after?gracePeriodSeconds=0")).await.code, 200);
     one.allow(NAME);
     let bound = client.until(&path, is_bound).await;
     assert_eq!(bound.str("spec.nodeName"), "two", "{what}");
-    let said = event(client, "held-1", "FailedScheduling").await;
-    assert!(said.contains("node \"one\" has changed since it was selected"), "{what}: {said}");
+    let message = event(client, "held-1", "FailedScheduling").await;
+    assert!(message.contains("node \"one\" has changed since it was selected"), "{what}: {message}");
     running.stop().await;
 }
 

@@ -64,7 +64,7 @@ async fn follows_selectors_taints_and_affinity() {
     let want =
         "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 node(s) didn't match pod anti-affinity rules.";
     assert!(text.starts_with(want), "{text}");
-    // Room comes where the taint goes.
+    // Removing the taint frees capacity.
     assert_eq!(client.patch(&format!("{NODES}/c"), "merge", r#"{"spec":{"taints":null}}"#).await.code, 200);
     assert_eq!(node_of(client, &more).await, "c");
 }
@@ -113,7 +113,7 @@ async fn make_claim(client: &Client, name: &str, class: &str) {
     assert_eq!(client.post(CLAIMS, &claim).await.code, 201);
 }
 
-/// A volume that only one node reaches, for claims that wait for their first user.
+/// A volume that only one node reaches, for claims that wait for their first consumer.
 async fn local_volume(client: &Client, name: &str, node: &str) {
     let requirement = tree! { "key" => "kubernetes.io/hostname", "operator" => "In", "values" => list![node] };
     let term = tree! { "matchExpressions" => list![requirement] };
@@ -150,7 +150,7 @@ async fn pods_follow_their_volumes() {
     assert_eq!(node_of(client, &waiting).await, last);
     let claim = client.until(&format!("{CLAIMS}/static"), |_, claim| claim.str("status.phase") == "Bound").await;
     assert_eq!(claim.str("spec.volumeName"), "v");
-    // The volume is taken: another that wants one like it waits.
+    // The volume is bound: another pod that needs such a volume waits.
     let text = message(client, &create(client, &user_of("q", "other")).await).await;
     assert!(text.contains("3 node(s) didn't find available persistent volumes to bind"), "{text}");
     assert_eq!(client.get(&format!("{PODS}/missing")).await.code, 404);

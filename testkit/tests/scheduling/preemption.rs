@@ -40,7 +40,7 @@ async fn preempts_with_grace_period() {
     assert_eq!((told.str("action"), told.str("related.kind")), ("Preempting", "Pod"));
     assert_eq!(told.str("related.uid"), waits.str("metadata.uid"));
 
-    // Who is less important does not get the place that is kept.
+    // A pod of lower priority does not get the nominated node.
     let other = create(client, &of_class("q", "1", "low")).await;
     client.until(&other, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     let gone = client.delete(&format!("{victim}?gracePeriodSeconds=0")).await;

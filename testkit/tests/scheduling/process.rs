@@ -1,8 +1,8 @@
 //! `kube-scheduler` against an API server over HTTPS.
 
-use cluster::component::Running;
+use cluster::component::ComponentHandle;
 use cluster::kube_scheduler;
-use cluster::pki::Pair;
+use cluster::pki::CertificateAndKey;
 
 use super::*;
 use crate::machinery::manager::{free_port, kubeconfig};
@@ -10,7 +10,7 @@ use crate::machinery::manager::{free_port, kubeconfig};
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler";
 
 /// A scheduler as kubeadm runs it, but on any port.
-async fn scheduler(cluster: &Cluster, more: &[&str]) -> Running {
+async fn scheduler(cluster: &Cluster, more: &[&str]) -> ComponentHandle {
     let config = kubeconfig(cluster, "scheduler");
     let named = ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"];
     let mut arguments: Vec<String> = named.iter().map(|flag| format!("--{flag}={}", config.display())).collect();
@@ -30,7 +30,7 @@ async fn scheduler(cluster: &Cluster, more: &[&str]) -> Running {
     kube_scheduler::run(flags).await.unwrap_or_else(|error| panic!("{}", error.describe()))
 }
 
-fn pair(cluster: &Cluster, file: &str) -> Pair {
+fn pair(cluster: &Cluster, file: &str) -> CertificateAndKey {
     cluster.pki().read(file).expect("a file").expect("a certificate")
 }
 
@@ -49,7 +49,7 @@ async fn leader_election_takes_over() {
     first.stop().await.expect("it ends");
     client.until(&create(&client, &pod("b", "1")).await, is_bound).await;
     assert_ne!(holder(&client).await, leader);
-    // Another process has the lease now: the writes of the one that was paused are refused, and it ends.
+    // Another process has the lease now: the writes of the paused one are rejected, and it exits.
     let stolen = r#"{"spec":{"holderIdentity":"other","leaseDurationSeconds":60,"leaseTransitions":9}}"#;
     assert_eq!(client.patch(LEASE, "merge", stolen).await.code, 200);
     let path = create(&client, &pod("c", "1")).await;
@@ -68,7 +68,7 @@ async fn port_authorizes_requests() {
     let path = create(&client, &pod("p", "2")).await;
     client.until(&path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     let (address, ca) = (running.address.expect("a port"), pair(&cluster, "ca"));
-    let to = |user: Option<&Pair>| Client::as_user(address, &ca, user);
+    let to = |user: Option<&CertificateAndKey>| Client::as_user(address, &ca, user);
     let anonymous = to(None);
     for path in ["/healthz", "/livez", "/readyz"] {
         assert_eq!(anonymous.get(path).await.code, 200, "{path}");
@@ -76,7 +76,7 @@ async fn port_authorizes_requests() {
     for path in ["/metrics", "/metrics/resources", "/metrics/slis", "/configz", "/tiphys/v1/why/default/p"] {
         assert_eq!(anonymous.get(path).await.code, 403, "{path}");
     }
-    // Its certificate is known by what the API server tells of its CA bundle.
+    // The CA bundle that the API server publishes verifies its certificate.
     let admin = to(Some(&pair(&cluster, "admin")));
     let metrics = admin.get("/metrics").await.text();
     for name in ["scheduler_schedule_attempts_total", "leader_election_master_status{name=\"kube-scheduler\"} 1"] {
@@ -102,7 +102,7 @@ async fn port_authorizes_requests() {
     assert_eq!(admin.delete("/tiphys/v1/why/default/p").await.code, 405);
     assert_eq!(admin.get("/healthz/no-such-check").await.code, 404);
     assert_eq!(admin.post("/tiphys/v1/why/default", &pod("q", "1")).await.tree().str("node"), "one");
-    // Only users who may get the pod may ask: schedulers may get pods, the proxy of services may not.
+    // Only users who may get the pod may request an explanation: schedulers may get pods, the service proxy may not.
     let other = to(Some(&pair(&cluster, "scheduler")));
     assert_eq!(other.get("/tiphys/v1/why/default/p").await.code, 200);
     let kube_proxy = to(Some(&pair(&cluster, "kube-proxy")));
@@ -122,17 +122,17 @@ async fn api_server_asks_the_leader() {
     let first = scheduler(&cluster, &[]).await;
     client.until(&path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     let second = scheduler(&cluster, &[]).await;
-    let told = client.until(&format!("{WHY}/p"), |code, _| code == 200).await;
-    assert_eq!(told.list("nodes")[0].str("plugin"), "NodeResourcesFit");
-    assert_eq!((told.str("name"), told.str("schedulerName")), ("p", "default-scheduler"));
+    let explanation = client.until(&format!("{WHY}/p"), |code, _| code == 200).await;
+    assert_eq!(explanation.list("nodes")[0].str("plugin"), "NodeResourcesFit");
+    assert_eq!((explanation.str("name"), explanation.str("schedulerName")), ("p", "default-scheduler"));
     let anonymous = [("impersonate-user", "stranger")];
     assert_eq!(client.raw("GET", &format!("{WHY}/p"), &anonymous, Vec::new()).await.code, 403);
     assert_eq!(client.post(WHY, &pod("q", "1")).await.tree().str("node"), "one");
     assert_eq!(client.get(&format!("{PODS}/q")).await.code, 404, "nothing is made of it");
-    // The next one says where it is.
+    // The next leader publishes its address.
     first.stop().await.expect("it ends");
-    client.until(&format!("{WHY}/p"), |code, told| code == 200 && told.list("nodes").len() == 1).await;
-    // One who is not whom the lease names is not asked.
+    client.until(&format!("{WHY}/p"), |code, explanation| code == 200 && explanation.list("nodes").len() == 1).await;
+    // A process that the lease does not name is not called.
     let other = r#"{"metadata":{"annotations":{"tiphys.io/certificate":"sha256:00"}}}"#;
     second.stop().await.expect("it ends");
     let held = r#"{"spec":{"holderIdentity":"other"}}"#;
@@ -150,19 +150,16 @@ async fn rejects_unpublished_certificates() {
     let client = cluster.client.clone();
     let running = scheduler(&cluster, &["--leader-elect-retry-period=700ms"]).await;
     create(&client, &pod("p", "2")).await;
-    client.until(&format!("{WHY}/p"), |code, told| code == 200 && told.has("nodes")).await;
+    client.until(&format!("{WHY}/p"), |code, explanation| code == 200 && explanation.has("nodes")).await;
     let other = r#"{"metadata":{"annotations":{"tiphys.io/certificate":"sha256:00"}}}"#;
-    // The leader announces itself again with each renewal: it may come between.
-    let deadline = tokio::time::Instant::now() + testkit::client::DEADLINE;
-    loop {
+    // The leader announces itself with each renewal, which may happen in between.
+    let explained = async || {
         assert_eq!(client.patch(LEASE, "merge", other).await.code, 200);
         let reply = client.get(&format!("{WHY}/p")).await;
-        if reply.code == 503 {
-            assert!(reply.tree().str("message").contains("request to the scheduler failed"), "{:?}", reply.tree());
-            break;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "it is believed");
-    }
+        if reply.code == 503 { Ok(reply.tree().str("message").to_string()) } else { Err(reply.code) }
+    };
+    let message = stdx::wait::until_ok_await("an error", testkit::client::DEADLINE, explained).await;
+    assert!(message.contains("request to the scheduler failed"), "{message}");
     running.stop().await.expect("it ends");
     cluster.stop().await;
 }

@@ -25,11 +25,8 @@ async fn only_one_of_many_racing_pods_is_bound() {
     assert_eq!(first.len(), 1, "{first:?}");
     let reply = client.delete(&format!("{PODS}/{}?gracePeriodSeconds=0", first[0])).await;
     assert_eq!(reply.code, 200);
-    let deadline = tokio::time::Instant::now() + testkit::client::DEADLINE;
-    while bound(client).await.is_empty() {
-        assert!(tokio::time::Instant::now() < deadline, "no pod was bound");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_bound = async || !bound(client).await.is_empty();
+    stdx::wait::until_await("a bound pod", testkit::client::DEADLINE, is_bound).await;
     let second = bound(client).await;
     assert_eq!(second.len(), 1, "{second:?}");
     assert_ne!(first, second);

@@ -33,7 +33,7 @@ fn selected(claim: &Tree) -> &str {
     annotations.get("volume.kubernetes.io/selected-node").and_then(Tree::as_str).unwrap_or("")
 }
 
-/// What a provisioner and the binder do.
+/// The actions of a provisioner and the binder.
 async fn provision(client: &Client, name: &str) {
     let claim = client.until(&format!("{CLAIMS}/{name}"), |_, claim| !selected(claim).is_empty()).await;
     let reference = tree! { "namespace" => "default", "name" => name, "uid" => claim.str("metadata.uid") };
@@ -62,13 +62,13 @@ async fn pods_are_bound_after_their_volumes() {
     assert!(!is_bound(200, &client.get(&path).await.tree()), "there is no volume yet");
     provision(client, "a").await;
     client.until(&path, is_bound).await;
-    // A provisioner that cannot serve the node takes the choice back.
+    // A provisioner that cannot serve the node removes the selected node.
     let path = user(client, "b").await;
     client.until(&format!("{CLAIMS}/b"), |_, claim| !selected(claim).is_empty()).await;
     let back = r#"{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":null}}}"#;
     assert_eq!(client.patch(&format!("{CLAIMS}/b"), "merge", back).await.code, 200);
-    let said = event(client, "b", "FailedScheduling").await;
-    assert!(said.contains("is no longer to be provisioned for the selected node"), "{said}");
+    let message = event(client, "b", "FailedScheduling").await;
+    assert!(message.contains("is no longer to be provisioned for the selected node"), "{message}");
     provision(client, "b").await;
     client.until(&path, is_bound).await;
 }
@@ -78,7 +78,7 @@ async fn pods_waiting_for_volumes_block_no_other_pods() {
     let cluster = start(&["default-scheduler"], &[("one", "4", "1000")]).await;
     let client = &cluster.client;
     make_class(client).await;
-    // More than there are bindings under way at once.
+    // More than the maximum number of concurrent bindings.
     let count = 260;
     for number in 0..count {
         user(client, &format!("v{number}")).await;
@@ -86,7 +86,7 @@ async fn pods_waiting_for_volumes_block_no_other_pods() {
     let last = format!("{CLAIMS}/v{}", count - 1);
     client.until(&last, |_, claim| !selected(claim).is_empty()).await;
     client.until(&create(client, &pod("free", "1m")).await, is_bound).await;
-    // One that is deleted meanwhile leaves its place at once.
+    // A pod that is deleted meanwhile releases its slot at once.
     assert_eq!(client.delete(&format!("{PODS}/v0?gracePeriodSeconds=0")).await.code, 200);
     provision(client, "v1").await;
     client.until(&format!("{PODS}/v1"), is_bound).await;

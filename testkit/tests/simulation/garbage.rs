@@ -1,5 +1,5 @@
-//! Owners that are deleted around a restart of the controllers. What existed before the start has to be collected too,
-//! in whichever order the garbage collector learns of owners and dependents.
+//! Owners that are deleted around a restart of the controllers. Objects from before the start have to be collected too,
+//! in whichever order the garbage collector receives owners and dependents.
 
 use std::time::Duration;
 

@@ -64,7 +64,7 @@ fn check(simulation: &Simulation) {
     let pods = simulation.objects("pods", NAMESPACE);
     let held = |pod: &&Tree| !pod.list("metadata.finalizers").is_empty();
     assert_eq!(pods.iter().filter(held).count(), 0, "nothing is left to count");
-    // Of a plain Job no more pods may have succeeded than were counted, unless they are gone again.
+    // The succeeded pods of a plain Job must not outnumber the counted ones, unless they are deleted again.
     let succeeded = |job: &str| {
         let of_job = pods.iter().filter(|pod| pod.map("metadata.labels").str("batch.kubernetes.io/job-name") == job);
         of_job.filter(|pod| pod.str("status.phase") == "Succeeded").count() as u64

@@ -1,7 +1,7 @@
 //! Hours of a cluster in simulated time, from seeds: faults of requests, killed controllers and schedulers, and lost
 //! nodes. Once the faults end, the cluster must reach its desired state.
 
-/// Twenty seeds of a scenario, or those that `TIPHYS_SEEDS` says, in four tests that can run beside each other.
+/// Twenty seeds of a scenario, or those of `TIPHYS_SEEDS`, in four tests that can run concurrently.
 macro_rules! in_quarters {
     ($nodes:literal, $scenario:path) => {
         fn run_quarter(quarter: u64) {

@@ -24,13 +24,13 @@ async fn change(simulation: &Simulation, patch: String) {
     patched.expect("the Deployment is there");
 }
 
-/// What the Deployment is asked for last.
-struct Asked {
+/// The last requested state of the Deployment.
+struct RequestedState {
     replicas: u64,
     image: u64,
 }
 
-async fn ask(simulation: &Simulation, asked: &mut Asked) {
+async fn ask(simulation: &Simulation, asked: &mut RequestedState) {
     match simulation.random.below(3) {
         0 => {
             asked.replicas = simulation.random.between(0, 9);
@@ -46,7 +46,7 @@ async fn ask(simulation: &Simulation, asked: &mut Asked) {
 
 async fn rollout(simulation: &mut Simulation) {
     nodes_come_up(simulation).await;
-    let mut asked = Asked { replicas: simulation.random.between(1, 6), image: 0 };
+    let mut asked = RequestedState { replicas: simulation.random.between(1, 6), image: 0 };
     simulation.admin.create(DEPLOYMENTS, NAMESPACE, &deployment(asked.replicas)).await.expect("a Deployment");
     for _ in 0..4 {
         disturb(simulation, simulation.random.seconds(20, 180)).await;
@@ -54,7 +54,7 @@ async fn rollout(simulation: &mut Simulation) {
     }
     disturb(simulation, Duration::from_secs(60)).await;
     simulation.until("the rollout is complete", 15 * MINUTE, async |simulation| is_complete(simulation, &asked)).await;
-    // It stays so, and no component writes any more.
+    // The state stays, and no component writes any more.
     simulation.pass(2 * MINUTE).await;
     let before = simulation.trace.count("/namespaces/default/");
     simulation.pass(10 * MINUTE).await;
@@ -62,8 +62,9 @@ async fn rollout(simulation: &mut Simulation) {
     assert!(is_complete(simulation, &asked));
 }
 
-/// As many pods as asked for, all of the newest template and ready; no set too many, no pod without one.
-fn is_complete(simulation: &Simulation, asked: &Asked) -> bool {
+/// The requested number of pods, all of the newest template and ready; no extra ReplicaSet, no pod without a
+/// ReplicaSet.
+fn is_complete(simulation: &Simulation, asked: &RequestedState) -> bool {
     let pods = simulation.objects("pods", NAMESPACE);
     let image = format!("web:{}", asked.image);
     let good = |pod: &Tree| {

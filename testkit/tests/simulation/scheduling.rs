@@ -33,7 +33,7 @@ fn lives(pod: &Tree) -> bool {
     !matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
-/// What is left of each node.
+/// The free capacity of each node.
 fn left(simulation: &Simulation) -> Vec<i64> {
     let pods = simulation.objects("pods", "");
     let of = |node: &Tree| {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 
 use api::{Tree, list, tree};
-use testkit::{Client, Cluster, Hook, Said, Storage};
+use testkit::{Client, Cluster, Hook, HookResponse, Storage};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -20,7 +20,7 @@ fn rule(operation: &str, group: &str, version: &str, resource: &str) -> Tree {
     }
 }
 
-/// A webhook with a name, for creations of config maps unless `more` says otherwise.
+/// A webhook with a name, for creations of config maps unless `more` overrides it.
 fn webhook(name: &str, client_config: Tree, more: Tree) -> Tree {
     let mut webhook = tree! {
         "name" => format!("{name}.example.com"), "sideEffects" => "None", "timeoutSeconds" => 2,
@@ -101,14 +101,16 @@ async fn webhooks_mutate_and_reject_in_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_webhooks_follow_their_failure_policy() {
     let hook = Hook::start(&[], |path, review| match path {
-        "/garbage" => Said::Text(200, "garbage".to_string()),
-        "/error" => Said::Text(500, "on fire".to_string()),
-        "/redirect" => Said::Text(302, String::new()),
-        "/hang" => Said::Nothing,
+        "/garbage" => HookResponse::Text(200, "garbage".to_string()),
+        "/error" => HookResponse::Text(500, "on fire".to_string()),
+        "/redirect" => HookResponse::Text(302, String::new()),
+        "/hang" => HookResponse::Nothing,
         "/uid" => {
-            let Said::Json(mut reply) = Hook::reply(review, true, tree! {}) else { return Said::Nothing };
+            let HookResponse::Json(mut reply) = Hook::reply(review, true, tree! {}) else {
+                return HookResponse::Nothing;
+            };
             reply.child("response").set("uid", "other");
-            Said::Json(reply)
+            HookResponse::Json(reply)
         }
         "/patch" => Hook::patch(review, r#"[{"op":"remove","path":"/no/such"}]"#),
         "/nonsense" => Hook::patch(review, r#"[{"op":"add","path":"/data","value":[1]}]"#),
@@ -271,16 +273,52 @@ async fn selectors_and_conditions_are_honoured_or_refused() {
     assert_eq!(client.post("/api/v1/namespaces/kube-public/configmaps", &object).await.code, 201);
     object.child("metadata").set("name", "y");
     assert_eq!(client.post(CONFIG_MAPS, &object).await.code, 400);
+    cluster.stop().await;
+}
 
-    let condition = tree! { "name" => "c", "expression" => "true" };
-    let object = tree! {
-        "apiVersion" => "admissionregistration.k8s.io/v1", "kind" => "ValidatingWebhookConfiguration",
-        "metadata" => tree! { "name" => "c" },
-        "webhooks" => list![webhook("c", hook.by_url("/"), tree! { "matchConditions" => list![condition] })],
+#[tokio::test(flavor = "multi_thread")]
+async fn match_conditions_decide_whether_a_webhook_is_called() {
+    let hook = Hook::start(&[], |_, review| Hook::reply(review, false, tree! {})).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
+    let client = &cluster.client;
+    let with = |expression: &str, policy: &str| {
+        let condition = tree! { "name" => "c", "expression" => expression };
+        tree! { "matchConditions" => list![condition], "failurePolicy" => policy }
     };
-    let reply = client.post(&format!("{GROUP}/validatingwebhookconfigurations"), &object).await;
-    assert_eq!(reply.code, 422);
-    assert!(reply.tree().str("message").contains("webhooks[0].matchConditions: Forbidden: "), "{:?}", reply.tree());
+    let cases = [
+        ("object.metadata.name == 'called'", "Fail", "called", 400),
+        ("object.metadata.name == 'called'", "Fail", "other", 201),
+        ("object.data.k == 'x'", "Fail", "missing", 403),
+        ("object.data.k == 'x'", "Ignore", "ignored", 201),
+        ("!authorizer.requestResource.check('bypass').allowed()", "Fail", "master", 201),
+        (
+            "authorizer.serviceAccount('default', 'x').group('').resource('pods').check('get').allowed()",
+            "Fail",
+            "sa",
+            201,
+        ),
+        ("request.userInfo.username == 'kubernetes-admin' && oldObject == null", "Fail", "me", 400),
+        ("namespaceObject.metadata.name == 'default'", "Fail", "namespace", 400),
+        ("lists.range(3000).all(i, lists.range(3000).all(j, true))", "Fail", "expensive", 403),
+    ];
+    for (expression, policy, name, want) in cases {
+        configure(client, "Validating", "v", vec![webhook("v", hook.by_url("/"), with(expression, policy))]).await;
+        let reply = client.post(CONFIG_MAPS, &config_map(name)).await;
+        assert_eq!(reply.code, want, "{expression}: {}", reply.text());
+        remove(client, "validating", "v").await;
+    }
+    configure(client, "Validating", "v", vec![webhook("v", hook.by_url("/"), with("object.data.k == 'x'", "Fail"))])
+        .await;
+    let reply = client.post(CONFIG_MAPS, &config_map("a")).await.tree();
+    let want = "configmaps \"a\" is forbidden: expression 'object.data.k == 'x'' resulted in error: no such key: data";
+    assert_eq!(reply.str("message"), want);
+    let invalid = tree! {
+        "apiVersion" => "admissionregistration.k8s.io/v1", "kind" => "ValidatingWebhookConfiguration",
+        "metadata" => tree! { "name" => "c" }, "webhooks" => list![webhook("c", hook.by_url("/"), with("1", "Fail"))],
+    };
+    let reply = client.post(&format!("{GROUP}/validatingwebhookconfigurations"), &invalid).await.tree();
+    let want = "webhooks[0].matchConditions[0].expression: Invalid value: \"1\": must evaluate to bool but got int";
+    assert!(reply.str("message").ends_with(want), "{reply:?}");
     cluster.stop().await;
 }
 
@@ -315,7 +353,7 @@ async fn webhooks_are_shown_the_credentials_for_their_host() {
     configure(client, "Mutating", "m", vec![webhook("m", hook.by_url("/"), tree! {})]).await;
     configure(client, "Validating", "v", vec![webhook("v", hook.by_url("/"), tree! {})]).await;
     assert_eq!(client.post(CONFIG_MAPS, &config_map("x")).await.code, 201);
-    // The other plugin was told nothing of credentials.
+    // The other plugin sends no credentials.
     assert_eq!(hook.authorizations(), ["Bearer secret-of-this-host", ""]);
     cluster.stop().await;
     let users = "- {name: '*', user: {username: u, password: p}}\n";
@@ -330,7 +368,7 @@ async fn webhooks_are_shown_the_credentials_for_their_host() {
 async fn admission_is_measured() {
     let hook = Hook::start(&[], |path, review| match path {
         "/no" => Hook::reply(review, false, tree! { "status" => tree! { "code" => 418 } }),
-        "/broken" => Said::Text(500, "on fire".to_string()),
+        "/broken" => HookResponse::Text(500, "on fire".to_string()),
         "/nonsense" => Hook::patch(review, r#"[{"op":"remove","path":"/no/such"}]"#),
         _ => Hook::reply(review, true, tree! {}),
     })

@@ -3,7 +3,7 @@
 use api::{Str, Tree, list, tree};
 use testkit::{Client, Cluster};
 
-use crate::golden::Story;
+use crate::golden::Transcript;
 
 use super::{APPS, PODS, becomes, create, items, name, patch, play_node, wait_event, workload};
 
@@ -26,7 +26,7 @@ async fn sets_by_revision(client: &Client) -> Vec<Tree> {
 async fn deployment_matches_upstream() {
     let mut cluster = Cluster::start_whole().await;
     let client = cluster.client.clone();
-    let mut story = Story::new(&client);
+    let mut story = Transcript::new(&client);
     let (path, sets) = (format!("{APPS}/deployments/web"), format!("{APPS}/replicasets"));
     create(
         &client,
@@ -34,10 +34,10 @@ async fn deployment_matches_upstream() {
         &workload("apps/v1", "Deployment", "web", tree! { "replicas" => 3 }),
     )
     .await;
-    let made = story.see(&path, |web| reason(web, "Progressing") == "ReplicaSetUpdated").await;
+    let created = story.see(&path, |web| reason(web, "Progressing") == "ReplicaSetUpdated").await;
     let first = sets_by_revision(&client).await;
     story.call_label(&first[0], "pod-template-hash", "first");
-    story.tell("deployment", &[made], &["metadata", "status"]);
+    story.tell("deployment", &[created], &["metadata", "status"]);
     let set = story.see(&format!("{sets}/{}", name(&first[0])), |set| has(set, &[("replicas", 3)])).await;
     story.tell("replica set", &[set], &[]);
     let pod = items(&client, PODS).await.remove(0);
@@ -78,7 +78,7 @@ async fn deployment_matches_upstream() {
 async fn stateful_set_matches_upstream() {
     let mut cluster = Cluster::start_whole().await;
     let client = cluster.client.clone();
-    let mut story = Story::new(&client);
+    let mut story = Transcript::new(&client);
     let requests = tree! { "requests" => tree! { "storage" => "1Gi" } };
     // Of a class without a provisioner, so that the claim stays as it was created.
     let spec =
@@ -114,15 +114,15 @@ async fn stateful_set_matches_upstream() {
 async fn daemon_set_matches_upstream() {
     let mut cluster = Cluster::start_whole().await;
     let client = cluster.client.clone();
-    let mut story = Story::new(&client);
+    let mut story = Transcript::new(&client);
     super::add_node(&client, "a").await;
     super::add_node(&client, "b").await;
     let path = format!("{APPS}/daemonsets/agent");
     create(&client, &format!("{APPS}/daemonsets"), &workload("apps/v1", "DaemonSet", "agent", tree! {})).await;
-    let made = story.see(&path, |agent| has(agent, &[("currentNumberScheduled", 2)])).await;
+    let created = story.see(&path, |agent| has(agent, &[("currentNumberScheduled", 2)])).await;
     let revisions = items(&client, &format!("{APPS}/controllerrevisions")).await;
     story.call_label(&revisions[0], "controller-revision-hash", "first");
-    story.tell("daemon set", &[made], &["metadata", "status"]);
+    story.tell("daemon set", &[created], &["metadata", "status"]);
     story.tell("revision", &revisions, &[]);
     let pods = items(&client, PODS).await;
     let on_a = pods.into_iter().find(|pod| super::node_of(pod) == "a").expect("a pod");

@@ -64,7 +64,7 @@ fn node_of(pod: &Tree) -> String {
     name.unwrap_or("node").to_string()
 }
 
-/// What a node does: runs what it finds, and lets go what is to end.
+/// Plays a node: runs its pods, and deletes terminating pods.
 async fn play_node(client: &Client) {
     for pod in items(client, PODS).await {
         let path = format!("{PODS}/{}", name(&pod));
@@ -187,7 +187,7 @@ async fn replica_sets_adopt_release_and_report_failures() {
         let owned = pods(&client, &app).await;
         let owner = |pod: &Tree| pod.list("metadata.ownerReferences").first().map(|owner| owner.str("uid").to_string());
         assert!(owned.len() == 2 && owned.iter().all(|pod| owner(pod).as_deref() == Some(set.str("metadata.uid"))));
-        // A pod that is labelled out is let go, and replaced.
+        // A pod whose labels no longer match is released, and replaced.
         patch(&client, &format!("{PODS}/{app}-orphan"), r#"{"metadata":{"labels":{"app":"free"}}}"#).await;
         until("it is replaced", async || pods(&client, &app).await.len() == 2).await;
         until("it is free", async || owner(&client.get(&format!("{PODS}/{app}-orphan")).await.tree()).is_none()).await;
@@ -199,7 +199,7 @@ async fn replica_sets_adopt_release_and_report_failures() {
     };
     create(&client, "/api/v1/namespaces/default/resourcequotas", &quota).await;
     let path = format!("{APPS}/replicasets/replicaset");
-    // The quota counts once its status is there, which its own controller sees to.
+    // The quota applies once its status is set, which its own controller does.
     let used = r#"{"status":{"hard":{"pods":"5"},"used":{"pods":"4"}}}"#;
     client.patch("/api/v1/namespaces/default/resourcequotas/few/status", "merge", used).await;
     patch(&client, &path, r#"{"spec":{"replicas":9}}"#).await;
@@ -342,17 +342,17 @@ async fn skips_names_that_are_taken() {
             tree! { "replicas" => 0 }
         };
         let object = workload("apps/v1", kind, "x", spec);
-        let made = create(&client, &path, &object).await;
+        let created = create(&client, &path, &object).await;
         let of_owner = async |owner: &Tree| {
             let is_its = |child: &Tree| {
                 child.list("metadata.ownerReferences").iter().any(|one| one.str("uid") == owner.str("metadata.uid"))
             };
             items(&client, &children).await.into_iter().filter(is_its).map(|child| name(&child)).collect::<Vec<_>>()
         };
-        until("it has a child", async || !of_owner(&made).await.is_empty()).await;
-        let taken = of_owner(&made).await.remove(0);
+        until("it has a child", async || !of_owner(&created).await.is_empty()).await;
+        let taken = of_owner(&created).await.remove(0);
         client.delete(&format!("{path}/x")).await;
-        until("both are gone", async || {
+        until("both are deleted", async || {
             client.delete(&format!("{children}/{taken}")).await;
             client.get(&format!("{children}/{taken}")).await.code == 404
                 && client.get(&format!("{path}/x")).await.code == 404

@@ -53,7 +53,7 @@ impl World {
         http_body_util::BodyExt::collect(response.into_body()).await.expect("a body");
     }
 
-    /// Kills the process at some moment of the next half second, and starts it again.
+    /// Kills the process at a random moment of the next half second, and restarts it.
     async fn kill(&mut self) {
         let moment = Duration::from_millis(self.below(500));
         tokio::time::sleep(moment).await;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http_body_util::BodyExt;
 use rustls::pki_types::CertificateDer;
@@ -12,7 +12,7 @@ use crate::support::{BINARY, Client, Server, free_port, request};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-async fn until(what: &str, is_true: impl AsyncFn() -> bool) {
+async fn until(what: &str, is_true: impl AsyncFnMut() -> bool) {
     stdx::wait::until_await(what, DEADLINE, is_true).await;
 }
 
@@ -67,7 +67,7 @@ fn unknown_certificates_are_named() {
     assert!(!output.status.success() && text.contains("pki is not a directory of certificates"), "{text}");
 }
 
-/// `kube-apiserver` by itself, with its log in a file.
+/// A separate `kube-apiserver`, with its log in a file.
 struct Apiserver {
     child: Child,
     dir: tempfile::TempDir,
@@ -82,7 +82,7 @@ impl Drop for Apiserver {
 }
 
 impl Apiserver {
-    /// Files of the directory stand in flags as `DIR`.
+    /// Flags refer to files of the directory as `DIR`.
     async fn start(files: &[(&str, &str)], flags: &[&str]) -> Apiserver {
         let dir = tempfile::tempdir().expect("a directory");
         for (name, text) in files {
@@ -140,11 +140,11 @@ async fn secrets_never_reach_logs_or_responses() {
     ];
     let server = Apiserver::start(&files, &flags).await;
     let jane = "Bearer T0kenOfJane";
-    let mut said = String::new();
+    let mut printed = String::new();
     let mut ask = async |method: &str, path: &str, authorization: &str, body: &str, want: u16| {
         let (code, text) = server.ask(method, path, authorization, body).await;
         assert_eq!(code, want, "{method} {path}: {text}");
-        said.push_str(&text);
+        printed.push_str(&text);
     };
     let basic = |text: &str| format!("Basic {}", encoded(text));
     ask("GET", "/api", jane, "", 200).await;
@@ -156,7 +156,7 @@ async fn secrets_never_reach_logs_or_responses() {
     let secret = r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"stringData":{"k":"V4lueOfSecret","#;
     ask("POST", "/api/v1/namespaces/default/secrets", jane, secret, 400).await;
     ask("GET", "/metrics", jane, "", 200).await;
-    let everything = format!("{}{said}", server.log());
+    let everything = format!("{}{printed}", server.log());
     let hidden = [
         "T0kenOfJane",
         "Wr0ngToken",
@@ -173,7 +173,7 @@ async fn secrets_never_reach_logs_or_responses() {
         let line = everything.lines().find(|line| line.contains(word));
         assert_eq!(line, None, "{word}");
     }
-    // The failures are there, by the names of those that failed.
+    // The log names the failures.
     assert!(server.log().contains("authentication failed"), "{}", server.log());
 }
 
@@ -206,7 +206,7 @@ fn a_file_with_an_error_is_named_with_its_line() {
 
 #[tokio::test]
 async fn reloads_files_of_flags() {
-    // Another cluster's directory is where the certificates come from.
+    // The certificates come from the directory of another cluster.
     let other = Server::start();
     let theirs = other.dir.path().join("data/pki");
     let read = |name: &str| std::fs::read_to_string(theirs.join(name)).expect("a file");
@@ -229,9 +229,5 @@ async fn reloads_files_of_flags() {
     until("the changed certificate is shown", async || client().await.shown == new).await;
 
     std::fs::copy(theirs.join("front-proxy-ca.crt"), server.dir.path().join("ca.crt")).expect("a file");
-    let started = Instant::now();
-    while code().await != 401 {
-        assert!(started.elapsed() < DEADLINE, "the removed CA still counts");
-        tokio::time::sleep(Duration::from_millis(30)).await;
-    }
+    until("the removed CA no longer counts", async || code().await == 401).await;
 }

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use stdx::wait::until_await;
+
 use crate::support::{BINARY, Client, Server, config_map, free_port};
 
-struct Guard(Child);
+struct ChildGuard(Child);
 
-impl Drop for Guard {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -20,7 +22,7 @@ fn wait_for(port: u16) {
     stdx::wait::until_ok(&format!("a server listens on {port}"), Duration::from_secs(20), connect);
 }
 
-fn start_etcd(dir: &Path) -> (Guard, u16) {
+fn start_etcd(dir: &Path) -> (ChildGuard, u16) {
     let (port, peer) = (free_port(), free_port());
     let url = |port: u16| format!("http://127.0.0.1:{port}");
     let child = Command::new("etcd")
@@ -33,10 +35,10 @@ fn start_etcd(dir: &Path) -> (Guard, u16) {
         .spawn()
         .expect("etcd is missing: run ./test, which installs it");
     wait_for(port);
-    (Guard(child), port)
+    (ChildGuard(child), port)
 }
 
-fn start_apiserver(pki: &Path, etcd: u16, prefix: &str, log: &Path) -> (Guard, u16) {
+fn start_apiserver(pki: &Path, etcd: u16, prefix: &str, log: &Path) -> (ChildGuard, u16) {
     let port = free_port();
     let file = |name: &str| pki.join(name).display().to_string();
     let child = Command::new(BINARY)
@@ -54,17 +56,13 @@ fn start_apiserver(pki: &Path, etcd: u16, prefix: &str, log: &Path) -> (Guard, u
         .spawn()
         .expect("the binary starts");
     wait_for(port);
-    (Guard(child), port)
+    (ChildGuard(child), port)
 }
 
-/// The port is open before the first objects are there.
+/// The port is open before the first objects exist.
 async fn until_ready(client: &mut Client) {
-    let ready = async {
-        while client.call("GET", "/readyz", "").await.expect("an answer").0 != 200 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), ready).await.expect("the server is ready in time");
+    let is_ready = async || client.call("GET", "/readyz", "").await.expect("an answer").0 == 200;
+    until_await("the server is ready", Duration::from_secs(20), is_ready).await;
 }
 
 fn etcdctl(port: u16, arguments: &[&str]) -> String {
@@ -79,7 +77,7 @@ fn etcdctl(port: u16, arguments: &[&str]) -> String {
 
 #[tokio::test]
 async fn the_api_server_keeps_its_objects_in_etcd_as_upstream_does() {
-    // A cluster of its own makes the certificates.
+    // Another cluster creates the certificates.
     let mut maker = Server::start();
     maker.signal("-TERM");
     maker.wait();
@@ -98,7 +96,7 @@ async fn the_api_server_keeps_its_objects_in_etcd_as_upstream_does() {
     let service = r#"{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}"#;
     client.call("POST", "/api/v1/namespaces/default/services", service).await.expect("an answer");
     assert!(etcdctl(etcd, &["get", "/registry/services/specs/default/s"]).contains("\"clusterIP\":\"10.50."));
-    // What another writes is seen by the next read.
+    // A write of another server is visible to the next read.
     let (_second, port) = start_apiserver(&pki, etcd, "/registry", &dir.join("log2"));
     let mut other = Client::connect(&pki, port).await;
     for n in 0..20 {
@@ -111,9 +109,9 @@ async fn the_api_server_keeps_its_objects_in_etcd_as_upstream_does() {
     }
     assert_eq!(client.call("GET", "/livez", "").await.expect("an answer").0, 200);
     drop(etcd_process);
-    let (code, told) = client.call("GET", "/livez", "").await.expect("an answer");
-    let told = String::from_utf8_lossy(&told);
-    assert!(code == 500 && told.contains("[-]etcd failed: reason withheld\n"), "{code} {told}");
+    let (code, health) = client.call("GET", "/livez", "").await.expect("an answer");
+    let health = String::from_utf8_lossy(&health);
+    assert!(code == 500 && health.contains("[-]etcd failed: reason withheld\n"), "{code} {health}");
     drop(server);
     let log = std::fs::read_to_string(log).expect("a log");
     assert!(log.lines().all(|line| line.starts_with("{\"timestamp\":\"")), "{log}");
@@ -134,7 +132,7 @@ fn a_second_server_on_a_data_directory_leaves_the_kubeconfig() {
             .spawn()
             .expect("the binary starts");
         wait_for(port);
-        Guard(child)
+        ChildGuard(child)
     };
     let kubeconfig = || std::fs::read_to_string(dir.path().join("data/kubeconfig")).unwrap_or_default();
     let (first, second) = (free_port(), free_port());

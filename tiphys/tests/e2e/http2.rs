@@ -13,11 +13,11 @@ const CONNECTIONS: usize = 25;
 /// Fewer than the streams that a connection may have.
 const WATCHES_EACH: usize = 80;
 
-/// Larger events than a stream's window takes without being read.
+/// The events are larger than a stream's window.
 const MAPS_MADE: usize = 20;
 const VALUE_BYTES: usize = 4096;
 
-/// Reads until as many events have come; an event is a line.
+/// Reads this many events; an event is a line.
 async fn read_events(body: &mut Incoming, events: usize) {
     let mut seen = 0;
     while seen < events {
@@ -61,7 +61,7 @@ async fn stalled_watches_block_no_other_watches() {
         }
     };
     tokio::time::timeout(Duration::from_secs(120), all).await.expect("all watches but the stalled one get everything");
-    // And its connection, the last one, still answers.
+    // Its connection, the last one, still works.
     let mut sender = senders.pop().expect("a connection");
     sender.ready().await.expect("a stream is free");
     let response = sender.send_request(request("GET", "/healthz", "")).await.expect("an answer");

@@ -25,9 +25,9 @@ fn content(root: &Path) -> PathBuf {
     paths.next().expect("there is a layer").join("fs")
 }
 
-struct Hello(Child);
+struct ImageServer(Child);
 
-impl Drop for Hello {
+impl Drop for ImageServer {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -64,7 +64,7 @@ fn demo_image_runs_on_its_own() {
 
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
     let server = chroot().args(["--port", &port.to_string()]).env("POD_NAME", "web-0").spawn().expect("it starts");
-    let mut server = Hello(server);
+    let mut server = ImageServer(server);
     let request = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let answer = until("it answers", || ask(port, request));
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Hello from web-0"), "{answer}");

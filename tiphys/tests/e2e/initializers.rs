@@ -6,25 +6,25 @@ use std::sync::Arc;
 
 use crate::support::{BINARY, Client, Server, root, tool};
 
-/// A child that ends with the test, and its first line.
-struct Helper(Child);
+/// A child process that is killed at the end of the test, and its first line.
+struct ChildGuard(Child);
 
-impl Drop for Helper {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn helper(command: &mut Command) -> (Helper, String) {
+fn helper(command: &mut Command) -> (ChildGuard, String) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
     let first = lines.next().unwrap_or_default();
     std::thread::spawn(move || lines.for_each(drop));
-    (Helper(child), first)
+    (ChildGuard(child), first)
 }
 
-/// `kube-apiserver` on a data directory of its own, ready.
+/// `kube-apiserver` on a separate data directory, ready.
 fn start(flags: &[&str]) -> Server {
     let dir = Arc::new(tempfile::tempdir().expect("a directory"));
     let port =
@@ -37,12 +37,12 @@ fn start(flags: &[&str]) -> Server {
         .spawn()
         .expect("the binary starts");
     let server = Server { process, dir, port };
-    // Written when everything else is there.
+    // The kubeconfig is written last.
     server.wait_for_kubeconfig();
     server
 }
 
-fn proxy(server: &Server) -> (Helper, String) {
+fn proxy(server: &Server) -> (ChildGuard, String) {
     let mut command = Command::new(tool("kubectl-1.20/usr/bin/kubectl"));
     command.env("KUBECONFIG", server.kubeconfig()).args(["proxy", "--port=0"]);
     let (child, line) = helper(&mut command);
@@ -134,7 +134,7 @@ async fn text_of(client: &mut Client, path: &str) -> String {
     call(client, "GET", path, "").await.1
 }
 
-/// Without the plugin neither the kind nor the field is there.
+/// Without the plugin, neither the kind nor the field exists.
 #[tokio::test]
 async fn initializers_are_absent_without_the_plugin() {
     let server = start(&[]);

@@ -46,7 +46,7 @@ impl Kubectl<'_> {
     pub fn output(&self, arguments: &[&str], input: &str) -> Output {
         let mut child = self.command(arguments).spawn().expect("kubectl starts");
         let mut stdin = child.stdin.take().expect("it is piped");
-        // A kubectl that reads nothing may be gone already.
+        // A kubectl that reads nothing may have exited already.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         child.wait_with_output().expect("kubectl ends")
@@ -198,7 +198,7 @@ impl Kubectl<'_> {
         self.fails(&["get", "cm", "--as=jane"], "", "cannot list resource");
     }
 
-    /// Who one is, who one could be, and what an account is given.
+    /// Authentication, impersonation, and the token of an account.
     fn identify(&self) {
         self.fails(&["get", "secrets", "--as=jane"], "", "User \"jane\" cannot list resource \"secrets\"");
         self.run("get secrets --as=jane --as-group=system:masters");
@@ -227,7 +227,7 @@ impl Kubectl<'_> {
     fn watch(&self) {
         let mut watching = self.command(&["get", "cm", "--watch", "-o", "name"]).spawn().expect("kubectl starts");
         let mut lines = BufReader::new(watching.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
-        // The first line says that the list is there; then the watch is on.
+        // After the first line, the list is complete and the watch has started.
         let first = lines.next();
         assert!(first.is_some());
         self.run("create configmap later --from-literal=a=1");
@@ -242,7 +242,7 @@ impl Kubectl<'_> {
             self.command(&["wait", "--for=delete", "cm/owned", "--timeout=30s"]).spawn().expect("kubectl");
         self.shows("delete cm owned", "configmap \"owned\" deleted");
         let status = waiting.wait().expect("kubectl ends");
-        // The object may have been gone before kubectl looked for it; old ones call that an error.
+        // The object may be deleted before kubectl reads it; old versions report that as an error.
         assert!(status.success() || self.version < (1, 23), "{:?}", self.version);
         self.run("delete deployment web made --wait=false");
         self.run("delete cm --all");
@@ -272,7 +272,7 @@ fn version_of(binary: &Path) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Those of the machine, one of each version, besides Debian's.
+/// The kubectls of the machine, one of each version, besides Debian's.
 pub fn binaries() -> BTreeMap<(u32, u32), PathBuf> {
     let mut found = BTreeMap::new();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -281,7 +281,7 @@ pub fn binaries() -> BTreeMap<(u32, u32), PathBuf> {
     {
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_kubectl = name == "kubectl" || name.starts_with("kubectl.1.");
-        // A dispatcher picks another binary by itself: those are in the list anyway.
+        // A dispatcher selects another binary; those are in the list anyway.
         if let Some(version) = is_kubectl.then(|| version_of(&entry.path())).flatten() {
             found.insert(version, entry.path());
         }

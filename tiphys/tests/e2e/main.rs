@@ -8,10 +8,13 @@ mod busybox;
 mod chaos;
 mod clients;
 mod credentials;
+mod custom_resources;
 #[path = "../../../runtime/tests/shared/registry.rs"]
 mod debian;
 #[path = "../../../runtime/tests/shared/containerd.rs"]
 mod debian_containerd;
+#[path = "../../../runtime/tests/shared/nginx.rs"]
+mod debian_nginx;
 mod etcd;
 mod field_paths;
 mod graph;

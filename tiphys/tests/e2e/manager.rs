@@ -8,7 +8,7 @@ use stdx::wait::{until_await, until_ok_await};
 
 use crate::support::{BINARY, Server, free_port};
 
-/// A component beside the server; it ends with the test.
+/// A component beside the server; it is killed at the end of the test.
 pub struct Component(Child);
 
 impl Drop for Component {
@@ -28,7 +28,7 @@ impl Component {
         Component::start(server, "kube-controller-manager", "controller-manager", &all)
     }
 
-    /// With the certificate of a user, as kubeadm would hand it over, on any port.
+    /// Starts with the client certificate of a user, as with kubeadm, on any port.
     pub fn start(server: &Server, name: &str, user: &str, more: &[&str]) -> Component {
         let pki = server.dir.path().join("data/pki");
         let config = server.dir.path().join(format!("{user}.conf"));
@@ -45,7 +45,7 @@ impl Component {
         Component(process.expect("the binary starts"))
     }
 
-    /// Waits for the process to end; its exit code.
+    /// Waits until the process exits; returns its exit code.
     pub async fn wait(&mut self) -> Option<i32> {
         let exit = async || self.0.try_wait().expect("it is our child").ok_or("it runs");
         until_ok_await("the process exits", Duration::from_secs(60), exit).await.code()
@@ -78,7 +78,7 @@ async fn read(server: &Server, path: &str) -> String {
     String::from_utf8_lossy(&body).into_owned()
 }
 
-/// Who leads, from the lease's own text.
+/// The leader, from the text of the lease.
 async fn holder(server: &Server) -> String {
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
     let lease = read(server, path).await;
@@ -120,7 +120,7 @@ async fn paused_leader_writes_nothing_twice() {
         async || !matches!(holder(&server).await, other if other == leader || other.is_empty()),
     )
     .await;
-    // The first one wakes up to a set that it has never seen, beside the one that has the lease.
+    // The first process resumes with a set that it has not read yet, while the second one has the lease.
     make_set(&server, "two", 5).await;
     first.signal("-CONT");
     until("its pods", async || pods(&server, "two").await == 5).await;

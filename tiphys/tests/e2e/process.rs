@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stdx::wait::until_await;
 use tokio::sync::watch;
 
 use crate::support::{BINARY, Server, config_map, request};
@@ -26,8 +27,8 @@ fn prints_the_version() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("Kubernetes 1.37"));
     for component in ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"] {
         let output = Command::new(BINARY).args([component, "--version"]).output().expect("the binary starts");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.starts_with("Kubernetes v1.37."), "{component}: {said}");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && printed.starts_with("Kubernetes v1.37."), "{component}: {printed}");
     }
 }
 
@@ -54,21 +55,17 @@ async fn components_inside_of_up_take_flags() {
     let pod = r#"{"metadata":{"name":"p"},"spec":{"schedulerName":"mine","automountServiceAccountToken":false,
         "containers":[{"name":"c","image":"a:1"}]}}"#;
     let pods = "/api/v1/namespaces/default/pods";
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    while client.call("POST", pods, pod).await.expect("an answer").0 != 201 {
-        assert!(std::time::Instant::now() < deadline, "the namespace has no account");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    loop {
+    let deadline = Duration::from_secs(30);
+    // The pod needs the service account of its namespace.
+    let is_created = async || client.call("POST", pods, pod).await.expect("an answer").0 == 201;
+    until_await("a pod", deadline, is_created).await;
+    let is_bound = async || {
         let (_, body) = client.call("GET", &format!("{pods}/p"), "").await.expect("an answer");
-        let made = api::json::decode(&body).expect("JSON");
-        assert_eq!(made.list("spec.containers")[0].str("imagePullPolicy"), "Always");
-        if !made.str("spec.nodeName").is_empty() {
-            break;
-        }
-        assert!(std::time::Instant::now() < deadline, "its scheduler does not run");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        let pod = api::json::decode(&body).expect("JSON");
+        assert_eq!(pod.list("spec.containers")[0].str("imagePullPolicy"), "Always");
+        !pod.str("spec.nodeName").is_empty()
+    };
+    until_await("a binding by its scheduler", deadline, is_bound).await;
     let url = format!("https://127.0.0.1:{}/apis/authentication.k8s.io/v1/selfsubjectreviews", server.port);
     let review = r#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
     let mut curl = Command::new("curl");
@@ -82,8 +79,8 @@ async fn components_inside_of_up_take_flags() {
         review,
         &url,
     ]);
-    let said = curl.output().expect("curl is there");
-    assert!(String::from_utf8_lossy(&said.stdout).contains("alice"), "{}", String::from_utf8_lossy(&said.stdout));
+    let printed = curl.output().expect("curl is there");
+    assert!(String::from_utf8_lossy(&printed.stdout).contains("alice"), "{}", String::from_utf8_lossy(&printed.stdout));
     let other = dir.path().join("other");
     let up = ["up", "--disable-agent", "--data-dir", other.to_str().expect("text")];
     fails(&[&up[..], &["--apiserver-arg=secure-port=1"]].concat(), &["--apiserver-arg: --secure-port"]);
@@ -241,7 +238,7 @@ async fn restart_keeps_all_objects() {
     }
 }
 
-/// Writes until the connection breaks; what was acknowledged, by name: the last value.
+/// Writes until the connection breaks; returns the last acknowledged value of each name.
 async fn write(server: Arc<Server>, writer: usize, written: watch::Sender<usize>) -> BTreeMap<String, String> {
     let mut client = server.client().await;
     let mut acknowledged = BTreeMap::new();
@@ -266,7 +263,7 @@ async fn acknowledged_writes_outlive_a_kill() {
         let written = watch::Sender::new(0);
         let writer = |n: usize| tokio::spawn(write(server.clone(), round * 100 + n, written.clone()));
         let writers: Vec<_> = (0..16).map(writer).collect();
-        // In the midst of it: all writers go on.
+        // All writers are still active.
         let mut seen = written.subscribe();
         let enough = seen.wait_for(|written| *written >= 400);
         tokio::time::timeout(Duration::from_secs(60), enough).await.expect("400 writes").expect("writers");
@@ -276,7 +273,7 @@ async fn acknowledged_writes_outlive_a_kill() {
             acknowledged.extend(writer.await.expect("a writer ends well"));
         }
         assert!(acknowledged.len() >= 400, "only {} writes", acknowledged.len());
-        // Its connections are gone before its files are.
+        // Its connections are closed before its files.
         Arc::get_mut(&mut server).expect("the writers have ended").wait();
         let dir = server.dir.clone();
         server = Arc::new(Server::start_in(dir));
@@ -294,9 +291,9 @@ async fn openapi_documents_are_compressed_and_have_etags() {
     let server = Server::start();
     let mut client = server.client().await;
     let path = "/openapi/v3/api/v1";
-    let mut asked = request("GET", path, "");
-    asked.headers_mut().insert("accept-encoding", "gzip".parse().expect("a value"));
-    let response = client.send(asked).await.expect("an answer");
+    let mut http_request = request("GET", path, "");
+    http_request.headers_mut().insert("accept-encoding", "gzip".parse().expect("a value"));
+    let response = client.send(http_request).await.expect("an answer");
     assert_eq!(response.headers()["content-encoding"], "gzip");
     let etag = response.headers()["etag"].clone();
     http_body_util::BodyExt::collect(response.into_body()).await.expect("a body");

@@ -17,7 +17,7 @@ fn scheduler(world: &World, more: &[&str]) -> Component {
     Component::start(&world.server, "kube-scheduler", "scheduler", &flags)
 }
 
-/// Waits for a holder of the lease who is not this one.
+/// Waits until another process holds the lease.
 fn holder(kubectl: &Kubectl<'_>, before: &str) -> String {
     let path = "jsonpath={.spec.holderIdentity}";
     let lease = ["get", "lease", "kube-scheduler", "-n", "kube-system", "-o", path];
@@ -33,25 +33,28 @@ fn standby_scheduler_takes_over_from_a_killed_leader() {
     let world = World::with(&["--disable-scheduler"]);
     let kubectl = world.kubectl("elected");
     create(&kubectl, "early", "", "");
-    let told = why(&world, &["pod", "early", "-n", "elected"]);
-    assert!(told.contains("no scheduler named \"default-scheduler\" is running"), "{told}");
+    let explanation = why(&world, &["pod", "early", "-n", "elected"]);
+    assert!(explanation.contains("no scheduler named \"default-scheduler\" is running"), "{explanation}");
     let first = scheduler(&world, &[]);
     let leader = holder(&kubectl, "");
     let _second = scheduler(&world, &[]);
     is_placed(&kubectl, "early");
     let big = r#","containers":[{"name":"c","image":"c:1","resources":{"requests":{"cpu":"4000"}}}]"#;
     create(&kubectl, "big", "", big);
-    let said = refusal(&kubectl, "big");
-    let told = why(&world, &["pod", "big", "-n", "elected"]);
-    assert!(told.starts_with(&said) && told.contains("fake-2   NodeResourcesFit   Insufficient cpu"), "{told}");
+    let message = refusal(&kubectl, "big");
+    let explanation = why(&world, &["pod", "big", "-n", "elected"]);
+    assert!(
+        explanation.starts_with(&message) && explanation.contains("fake-2   NodeResourcesFit   Insufficient cpu"),
+        "{explanation}"
+    );
     first.signal("-KILL");
     holder(&kubectl, &leader);
     create(&kubectl, "late", "", "");
     is_placed(&kubectl, "late");
-    // The next one has looked at the pod that waits by itself, and is the one that is asked.
+    // The new leader has evaluated the pending pod, and responds to the request.
     let kubeconfig = world.server.kubeconfig();
-    let asks = ["get", "--raw", "/tiphys/v1/why/elected/big", "--kubeconfig", kubeconfig.to_str().expect("text")];
-    eventually(&kubectl, &asks, |text| text.contains("NodeResourcesFit"));
+    let arguments = ["get", "--raw", "/tiphys/v1/why/elected/big", "--kubeconfig", kubeconfig.to_str().expect("text")];
+    eventually(&kubectl, &arguments, |text| text.contains("NodeResourcesFit"));
 }
 
 #[test]
@@ -89,9 +92,9 @@ fn a_bad_configuration_names_its_field() {
         .args(["kube-scheduler", "--kubeconfig=/nowhere", &format!("--config={}", config.display())])
         .output()
         .expect("the binary starts");
-    let told = String::from_utf8_lossy(&output.stderr);
+    let explanation = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     for field in ["bad.yaml: podMaxBackoffSeconds: Invalid value: 0", "profiles[0].plugins.filter.enabled[0].name"] {
-        assert!(told.contains(field), "{told}");
+        assert!(explanation.contains(field), "{explanation}");
     }
 }

@@ -7,7 +7,7 @@ use crate::kubectl::Kubectl;
 use crate::support::BINARY;
 use crate::workloads::{World, eventually, until};
 
-/// Creates a pod with more fields in its spec; a plain container is there unless it brings its own.
+/// Creates a pod with more fields in its spec; without containers, it gets a plain one.
 pub fn create(kubectl: &Kubectl<'_>, name: &str, labels: &str, spec: &str) {
     let plain = if spec.contains("\"containers\"") { "" } else { r#","containers":[{"name":"c","image":"c:1"}]"# };
     let pod = format!(
@@ -21,7 +21,7 @@ fn node_of(kubectl: &Kubectl<'_>, pod: &str, want: &str) {
     until(kubectl, &format!("get pod {pod} -o jsonpath={{.spec.nodeName}}"), want);
 }
 
-/// Waits until a pod says that it cannot be scheduled; what it says.
+/// Waits until a pod is reported as unschedulable; returns the message.
 pub fn refusal(kubectl: &Kubectl<'_>, pod: &str) -> String {
     let path = r#"jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}"#;
     eventually(kubectl, &["get", "pod", pod, "-o", path], |text| text.contains("nodes are available"))
@@ -55,17 +55,17 @@ fn pods_are_scheduled_where_they_request() {
     let tolerates = r#""tolerations":[{"key":"dedicated","operator":"Exists"}]"#;
     create(&kubectl, "tolerant", "", &format!(r#",{tolerates},"nodeSelector":{{"kubernetes.io/hostname":"fake-0"}}"#));
     node_of(&kubectl, "tolerant", "fake-0");
-    // A port of the host is there once on a node.
+    // A host port can be used once on a node.
     let port = r#","hostNetwork":true,"nodeSelector":{"disk":"ssd"},"containers":[{"name":"c","image":"c:1","ports":[{"containerPort":80,"hostPort":80}]}]"#;
     create(&kubectl, "port", "", port);
     node_of(&kubectl, "port", "fake-1");
     create(&kubectl, "port-again", "", port);
-    let said = refusal(&kubectl, "port-again");
+    let message = refusal(&kubectl, "port-again");
     assert!(
-        said.starts_with("0/3 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, "),
-        "{said}"
+        message.starts_with("0/3 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, "),
+        "{message}"
     );
-    // Apart from each other, as far as there are nodes.
+    // Spread apart, as far as there are nodes.
     kubectl.run("taint node fake-0 dedicated-");
     let apart = r#","affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"app":"apart"}}}]}}"#;
     for name in ["apart-0", "apart-1", "apart-2"] {
@@ -92,24 +92,27 @@ fn pending_pods_are_explained_and_preemption_works() {
     create(&kubectl, "first", "", &cpu(40));
     node_of(&kubectl, "first", "fake-0");
     create(&kubectl, "second", "", &cpu(40));
-    let said = refusal(&kubectl, "second");
-    assert!(said.starts_with("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable."), "{said}");
+    let message = refusal(&kubectl, "second");
+    assert!(
+        message.starts_with("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable."),
+        "{message}"
+    );
     eventually(&kubectl, &["describe", "pod", "second"], |text| {
-        text.contains("FailedScheduling") && text.contains(&said)
+        text.contains("FailedScheduling") && text.contains(&message)
     });
-    let told = why(&world, &["pod", "second", "-n", "waiting"]);
+    let explanation = why(&world, &["pod", "second", "-n", "waiting"]);
     for line in
         ["fake-0   NodeResourcesFit    Insufficient cpu\n", "fake-1   NodeUnschedulable   node(s) were unschedulable\n"]
     {
-        assert!(told.contains(line), "{told}");
+        assert!(explanation.contains(line), "{explanation}");
     }
     assert!(why(&world, &["node", "second"]).contains("`pod NAME` is expected"));
     assert_eq!(why(&world, &["pod", "none", "-n", "waiting"]), "error: pods \"none\" not found\n");
     let manifest = world.server.dir.path().join("deployment.yaml");
     std::fs::write(&manifest, kubectl.run("create deployment web --image=web:1 --dry-run=client -o yaml"))
         .expect("a file");
-    let told = why(&world, &["--if", manifest.to_str().expect("text"), "-n", "waiting"]);
-    assert_eq!(told, "the pod would be scheduled to node fake-0\n");
+    let explanation = why(&world, &["--if", manifest.to_str().expect("text"), "-n", "waiting"]);
+    assert_eq!(explanation, "the pod would be scheduled to node fake-0\n");
 
     kubectl.run("create priorityclass high --value=1000");
     create(&kubectl, "important", "", &format!(r#","priorityClassName":"high"{}"#, cpu(40)));
@@ -117,7 +120,7 @@ fn pending_pods_are_explained_and_preemption_works() {
     let events =
         ["get", "events", "--field-selector=reason=Preempted", "-o", "jsonpath={.items[*].involvedObject.name}"];
     eventually(&kubectl, &events, |text| text.trim() == "first");
-    // Room elsewhere wakes who waits.
+    // Free resources on another node wake the pending pod.
     kubectl.run("uncordon fake-1");
     node_of(&kubectl, "second", "fake-1");
     assert!(why(&world, &["pod/second", "-n", "waiting"]).contains("the pod is on node fake-1"));
@@ -133,7 +136,7 @@ fn gates_and_other_schedulers_are_respected() {
     kubectl.run_with(&["patch", "pod", "gated", "--type=merge", "-p", r#"{"spec":{"schedulingGates":null}}"#], "");
     eventually(&kubectl, &["get", "pod", "gated", "-o", "jsonpath={.spec.nodeName}"], |text| text.starts_with("fake-"));
     create(&kubectl, "foreign", "", r#","schedulerName":"mine""#);
-    // One that came later is long placed.
+    // A pod that was created later is bound already.
     create(&kubectl, "ours", "", "");
     eventually(&kubectl, &["get", "pod", "ours", "-o", "jsonpath={.spec.nodeName}"], |text| text.starts_with("fake-"));
     assert_eq!(kubectl.run("get pod foreign -o jsonpath={.spec.nodeName}"), "");

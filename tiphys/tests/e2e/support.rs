@@ -30,7 +30,7 @@ pub fn tool(path: &str) -> PathBuf {
     path
 }
 
-/// A running server; it ends with the test.
+/// A running server; it is killed at the end of the test.
 pub struct Server {
     pub process: Child,
     pub dir: Arc<TempDir>,
@@ -53,17 +53,17 @@ impl Server {
         Server::run(Arc::new(tempfile::tempdir().expect("a directory")), 0, flags)
     }
 
-    /// Again, on a data directory that is there already.
+    /// Starts a server on an existing data directory.
     pub fn start_in(dir: Arc<TempDir>) -> Server {
         Server::run(dir, 0, &[])
     }
 
-    /// The same where the last one was, for clients that come back.
+    /// Starts a server on the same port as the last one, for clients that reconnect.
     pub fn start_again(dir: Arc<TempDir>, port: u16, flags: &[&str]) -> Server {
         Server::run(dir, port, flags)
     }
 
-    /// `tiphys up` on a data directory; returns when it says that it is ready.
+    /// Runs `tiphys up` on a data directory; returns when it reports that it is ready.
     fn run(dir: Arc<TempDir>, port: u16, flags: &[&str]) -> Server {
         let data = dir.path().join("data");
         let mut process = Command::new(BINARY)
@@ -75,7 +75,7 @@ impl Server {
             .expect("the binary starts");
         let lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
         let mut port = None;
-        // The pipe is read to its end by this thread's heir, so that the server never waits for us.
+        // Another thread reads the pipe to its end: the server never blocks on its output.
         let mut lines = lines.map_while(Result::ok);
         for line in lines.by_ref() {
             if let Some((_, address)) = line.split_once(" at https://") {
@@ -103,7 +103,7 @@ impl Server {
         assert!(status.expect("kill is there").success());
     }
 
-    /// Waits for the process to end; its exit code.
+    /// Waits until the process exits; returns its exit code.
     pub fn wait(&mut self) -> Option<i32> {
         let exit = || self.process.try_wait().expect("it is our child").ok_or("it runs");
         stdx::wait::until_ok("the server exits", Duration::from_secs(20), exit).code()
@@ -113,7 +113,7 @@ impl Server {
         Client::connect(&self.dir.path().join("data/pki"), self.port).await
     }
 
-    /// The same from another address of this machine.
+    /// A client from another address of this machine.
     pub async fn client_at(&self, address: IpAddr) -> Client {
         let address = SocketAddr::new(address, self.port);
         Client::over(tls(&self.dir.path().join("data/pki"), address, b"http/1.1").await).await

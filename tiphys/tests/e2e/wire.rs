@@ -24,7 +24,7 @@ async fn large_responses_are_compressed_for_remote_clients() {
         let (code, _) = local.call("POST", MAPS, &config_map(&format!("m{n}"), &"x".repeat(60_000))).await.expect("ok");
         assert_eq!(code, 201);
     }
-    // Others write too: the same list is the one of a revision.
+    // Other clients write too: both lists are of the same revision.
     let (_, now) = local.call("GET", MAPS, "").await.expect("an answer");
     let now = String::from_utf8_lossy(&now);
     let revision = now.split("\"resourceVersion\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a list");
@@ -76,7 +76,7 @@ async fn watches_work_over_websocket() {
     }
     let text = String::from_utf8_lossy(&seen);
     assert!(text.starts_with("HTTP/1.1 101 "), "{text}");
-    // The key's answer is that of the standard's own example.
+    // The accept key is that of the example in RFC 6455.
     assert!(text.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{text}");
     assert!(text.contains("{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\""), "{text}");
 }

@@ -37,10 +37,10 @@ impl World {
     }
 }
 
-/// How long anything may take to come true. A node is thought lost after 50 seconds.
+/// The timeout of all waits. A node counts as lost after 50 seconds.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Runs a command until its output is as wanted.
+/// Runs a command until its output meets the condition.
 #[track_caller]
 pub fn eventually(kubectl: &Kubectl<'_>, arguments: &[&str], holds: impl Fn(&str) -> bool) -> String {
     stdx::wait::until_ok(&format!("kubectl {arguments:?}"), DEADLINE, || {

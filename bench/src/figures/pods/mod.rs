@@ -12,25 +12,25 @@ use super::runtime::daemon::Daemon;
 use super::runtime::registry::Registry;
 use super::{MIB, Plan};
 use crate::child::Server;
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::{Result, process};
 
-/// What our time has to be of that on containerd: a sixth.
-const MUST: Must = Must::AtMost(0.166);
-/// As many as a node takes.
+/// The limit of our time relative to containerd: a sixth.
+const MUST: Goal = Goal::AtMost(0.166);
+/// The maximum number of pods of a node.
 const FULL: usize = 110;
-/// What a start leaves over is done by then: threads that had to wait for disks end after ten seconds without work.
+/// The work after a start is complete by then: threads that waited for disks exit after ten seconds without work.
 const SETTLE: Duration = Duration::from_secs(15);
-/// A program that has just begun does not listen to signals yet.
+/// A program that has just started does not handle signals yet.
 const BEGINNING: Duration = Duration::from_millis(50);
 
-/// Pods that are made at once, how often, and what is wished for.
+/// Pods that are created at once, how often, and the aims.
 struct Burst {
     pods: usize,
     rounds: usize,
     aim_ms: f64,
     ready: &'static str,
-    wished: &'static str,
+    aimed: &'static str,
     gone: &'static str,
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result
     one_by_one((&mut ours, &mut theirs), if quick { 8 } else { 40 }, report).await?;
     for burst in bursts(quick) {
         report.progress(&format!("starting {} replicas on each cluster", burst.pods));
-        at_once((&mut ours, &mut theirs), &burst, report).await?;
+        measure_burst((&mut ours, &mut theirs), &burst, report).await?;
     }
     theirs.stop().await?;
     drop(containerd);
@@ -59,7 +59,7 @@ fn bursts(quick: bool) -> [Burst; 2] {
             rounds: if quick { 1 } else { 3 },
             aim_ms: 600.0,
             ready: "30 replicas, created to ready",
-            wished: "the same beside 0.6 s",
+            aimed: "the same beside 0.6 s",
             gone: "30 replicas, deleted to gone",
         },
         Burst {
@@ -67,13 +67,13 @@ fn bursts(quick: bool) -> [Burst; 2] {
             rounds: 1,
             aim_ms: 2000.0,
             ready: "100 replicas, created to ready",
-            wished: "the same beside 2 s",
+            aimed: "the same beside 2 s",
             gone: "100 replicas, deleted to gone",
         },
     ]
 }
 
-/// What pods took, until they were ready and until they were gone.
+/// The times until pods were ready, and until they were deleted.
 #[derive(Default)]
 struct Times {
     ready: Vec<Duration>,
@@ -90,17 +90,17 @@ async fn one_by_one((ours, theirs): (&mut Side, &mut Side), rounds: usize, repor
             times.gone.push(side.delete_pod(&name).await?);
         }
     }
-    let mut add = |name, value, limit, must| report.add(&Figure { name, value, unit: "ms", limit, must });
+    let mut add = |name, value, limit, goal| report.add(&BenchmarkResult { name, value, unit: "ms", limit, goal });
     let p50 = at(&mine.ready, 0.5);
     add("a pod, created to ready, p50", p50, at(&other.ready, 0.5), MUST);
-    add("the same beside 50 ms", p50, 50.0, Must::Aim(1.0));
-    add("a pod, created to ready, p99", at(&mine.ready, 0.99), at(&other.ready, 0.99), Must::Nothing);
-    add("a pod, deleted to gone, p50", at(&mine.gone, 0.5), at(&other.gone, 0.5), Must::Nothing);
-    add("a pod, deleted to gone, p99", at(&mine.gone, 0.99), at(&other.gone, 0.99), Must::Nothing);
+    add("the same beside 50 ms", p50, 50.0, Goal::Aim(1.0));
+    add("a pod, created to ready, p99", at(&mine.ready, 0.99), at(&other.ready, 0.99), Goal::Nothing);
+    add("a pod, deleted to gone, p50", at(&mine.gone, 0.5), at(&other.gone, 0.5), Goal::Nothing);
+    add("a pod, deleted to gone, p99", at(&mine.gone, 0.99), at(&other.gone, 0.99), Goal::Nothing);
     Ok(())
 }
 
-async fn at_once((ours, theirs): (&mut Side, &mut Side), burst: &Burst, report: &mut Report) -> Result<()> {
+async fn measure_burst((ours, theirs): (&mut Side, &mut Side), burst: &Burst, report: &mut Report) -> Result<()> {
     let (mut mine, mut other) = (Times::default(), Times::default());
     for _ in 0..burst.rounds {
         for (side, times) in [(&mut *ours, &mut mine), (&mut *theirs, &mut other)] {
@@ -109,15 +109,15 @@ async fn at_once((ours, theirs): (&mut Side, &mut Side), burst: &Burst, report: 
             times.gone.push(side.delete_replicas().await?);
         }
     }
-    let mut add = |name, value, limit, must| report.add(&Figure { name, value, unit: "ms", limit, must });
+    let mut add = |name, value, limit, goal| report.add(&BenchmarkResult { name, value, unit: "ms", limit, goal });
     let ready = at(&mine.ready, 0.5);
     add(burst.ready, ready, at(&other.ready, 0.5), MUST);
-    add(burst.wished, ready, burst.aim_ms, Must::Aim(1.0));
-    add(burst.gone, at(&mine.gone, 0.5), at(&other.gone, 0.5), Must::Nothing);
+    add(burst.aimed, ready, burst.aim_ms, Goal::Aim(1.0));
+    add(burst.gone, at(&mine.gone, 0.5), at(&other.gone, 0.5), Goal::Nothing);
     Ok(())
 }
 
-/// What a process needs while nothing happens.
+/// The resources of an idle process.
 struct Idle {
     percent: f64,
     mib: f64,
@@ -144,7 +144,7 @@ async fn full(plan: &Plan, ours: Side, report: &mut Report) -> Result<()> {
     let server = Server::api_with(&plan.data("alone"), &[]).await?;
     let without = idle(&server, plan.idle).await?;
     let mut add = |name, unit, value: f64, limit| {
-        report.add(&Figure { name, value: value.max(0.0), unit, limit, must: Must::Aim(1.0) });
+        report.add(&BenchmarkResult { name, value: value.max(0.0), unit, limit, goal: Goal::Aim(1.0) });
     };
     add("CPU for 110 idle pods", "%", with.percent - without.percent, 1.0);
     add("memory for a node with 110 pods", "MiB", with.mib - without.mib, 40.0);

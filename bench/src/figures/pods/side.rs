@@ -19,9 +19,9 @@ const NODES: Resource = Resource::core("nodes");
 const DEPLOYMENTS: Resource = Resource::new("apps", "v1", "deployments");
 const NAMESPACE: &str = "default";
 const BURST: &str = "burst";
-/// What takes longer than this is broken.
+/// A longer time is a failure.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Between looks at what no watch tells.
+/// The pause between polls of state without a watch.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) struct Side {

@@ -1,5 +1,5 @@
-//! The two runtimes that are measured: ours, and Debian's containerd with runc. Both are children with data of
-//! their own, and are asked through their sockets alone.
+//! The two runtimes that are measured: ours, and Debian's containerd with runc. Both are child processes with separate
+//! data, and are called through their sockets only.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -84,7 +84,7 @@ impl Daemon {
     }
 }
 
-/// What our own network is, too: a bridge, addresses by host-local, masquerade.
+/// Like our own network: a bridge, addresses by host-local, masquerade.
 const NETWORK: &str = r#"{"cniVersion":"0.4.0","name":"bench","plugins":[{"type":"bridge","bridge":"bench0","isGateway":true,"ipMasq":true,"hairpinMode":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.232.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}]}},{"type":"portmap","capabilities":{"portMappings":true}}]}"#;
 
 fn config(dir: &Path, socket: &Path, sandbox_image: &str) -> String {

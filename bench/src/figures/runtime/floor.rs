@@ -92,7 +92,7 @@ fn contained(cgroups: &Hierarchies, holder: BorrowedFd, image: &Path, work: &Pat
     sys::setns(holder, flags).at("joining the pod")?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .at("detaching mount propagation from the host")?;
-    let root = stacked(image, work)?;
+    let root = mount_overlay(image, work)?;
     let target = work.join("upper");
     move_mount(&root, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).at("mounting the root")?;
     let root = rustix::fs::open(&target, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at("opening the root")?;
@@ -105,7 +105,7 @@ fn contained(cgroups: &Hierarchies, holder: BorrowedFd, image: &Path, work: &Pat
     Err(sys::execve(&program, std::slice::from_ref(&program), &[])).at("running the program")
 }
 
-fn stacked(image: &Path, work: &Path) -> Result<OwnedFd> {
+fn mount_overlay(image: &Path, work: &Path) -> Result<OwnedFd> {
     let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).at("opening an overlay")?;
     for (key, path) in
         [("lowerdir", image.to_path_buf()), ("upperdir", work.join("upper")), ("workdir", work.join("work"))]

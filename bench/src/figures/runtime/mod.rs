@@ -17,7 +17,7 @@ use registry::Registry;
 use super::Plan;
 use crate::Result;
 use crate::child::this_binary;
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 
 /// Pods that are started at once.
 const BURST: usize = 30;
@@ -39,7 +39,7 @@ pub(crate) async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result
     let floor = measure_floor(&dir.join("registry/pause"), &dir.join("floor"), rounds)?;
     report.progress(&format!("starting {rounds} pods on each runtime, one by one"));
     one_by_one(&sides, rounds, &floor, report).await?;
-    at_once(&sides, report).await?;
+    measure_burst(&sides, report).await?;
     pull(&sides, &registry.image("large"), if quick { 1 } else { 3 }, report).await
 }
 
@@ -50,7 +50,7 @@ struct Sides<'a> {
     logs: &'a Path,
 }
 
-/// What a pod took, from nothing to running, for a command, and to nothing again.
+/// The times of a pod: from nothing to running, for a command, and until it is removed.
 #[derive(Default)]
 struct Times {
     start: Vec<Duration>,
@@ -58,7 +58,7 @@ struct Times {
     remove: Vec<Duration>,
 }
 
-/// What the kernel needs for a pod, without any runtime. A process of one thread has to fork for it.
+/// The kernel's time for a pod, without any runtime. Only a process with one thread can fork for it.
 fn measure_floor(program: &Path, dir: &Path, rounds: usize) -> Result<Vec<Duration>> {
     let image = dir.join("image");
     std::fs::create_dir_all(&image)?;
@@ -85,15 +85,15 @@ async fn one_by_one(sides: &Sides<'_>, rounds: usize, floor: &[Duration], report
         one(sides, sides.ours, &format!("ours-{round}"), &mut ours).await?;
         one(sides, sides.theirs, &format!("theirs-{round}"), &mut theirs).await?;
     }
-    let mut add = |name, part, mine: &[Duration], other: &[Duration], must| {
-        report.add(&Figure { name, value: at(mine, part), unit: "ms", limit: at(other, part), must });
+    let mut add = |name, part, mine: &[Duration], other: &[Duration], goal| {
+        report.add(&BenchmarkResult { name, value: at(mine, part), unit: "ms", limit: at(other, part), goal });
     };
-    add("sandbox and container running, p50", 0.5, &ours.start, &theirs.start, Must::AtMost(0.1));
-    add("the same against the kernel's own work", 0.5, &ours.start, floor, Must::AtMost(5.0));
-    add("sandbox and container running, p99", 0.99, &ours.start, &theirs.start, Must::Nothing);
-    add("stopped and removed, p50", 0.5, &ours.remove, &theirs.remove, Must::AtMost(0.2));
-    add("stopped and removed, p99", 0.99, &ours.remove, &theirs.remove, Must::Nothing);
-    add("a command in a container, p50", 0.5, &ours.exec, &theirs.exec, Must::Nothing);
+    add("sandbox and container running, p50", 0.5, &ours.start, &theirs.start, Goal::AtMost(0.1));
+    add("the same against the kernel's own work", 0.5, &ours.start, floor, Goal::AtMost(5.0));
+    add("sandbox and container running, p99", 0.99, &ours.start, &theirs.start, Goal::Nothing);
+    add("stopped and removed, p50", 0.5, &ours.remove, &theirs.remove, Goal::AtMost(0.2));
+    add("stopped and removed, p99", 0.99, &ours.remove, &theirs.remove, Goal::Nothing);
+    add("a command in a container, p50", 0.5, &ours.exec, &theirs.exec, Goal::Nothing);
     Ok(())
 }
 
@@ -105,13 +105,13 @@ async fn one(sides: &Sides<'_>, daemon: &Daemon, name: &str, times: &mut Times) 
     Ok(())
 }
 
-async fn at_once(sides: &Sides<'_>, report: &mut Report) -> Result<()> {
+async fn measure_burst(sides: &Sides<'_>, report: &mut Report) -> Result<()> {
     let ours = burst(sides, sides.ours, "ours").await?;
     let theirs = burst(sides, sides.theirs, "theirs").await?;
-    let mut add = |name, unit, value, limit, must| report.add(&Figure { name, value, unit, limit, must });
-    add("30 pods at once, all running", "ms", ours.start, theirs.start, Must::AtMost(0.1));
-    add("30 pods at once, all removed", "ms", ours.remove, theirs.remove, Must::AtMost(0.2));
-    add("private memory a pod", "KiB", ours.kib, theirs.kib, Must::AtMost(0.1));
+    let mut add = |name, unit, value, limit, goal| report.add(&BenchmarkResult { name, value, unit, limit, goal });
+    add("30 pods at once, all running", "ms", ours.start, theirs.start, Goal::AtMost(0.1));
+    add("30 pods at once, all removed", "ms", ours.remove, theirs.remove, Goal::AtMost(0.2));
+    add("private memory a pod", "KiB", ours.kib, theirs.kib, Goal::AtMost(0.1));
     Ok(())
 }
 
@@ -152,7 +152,13 @@ async fn pull(sides: &Sides<'_>, image: &str, rounds: usize, report: &mut Report
         }
     }
     let (value, limit) = (at(&ours, 0.0), at(&theirs, 0.0));
-    report.add(&Figure { name: "pull of 100 MB from loopback", value, unit: "ms", limit, must: Must::Nothing });
+    report.add(&BenchmarkResult {
+        name: "pull of 100 MB from loopback",
+        value,
+        unit: "ms",
+        limit,
+        goal: Goal::Nothing,
+    });
     Ok(())
 }
 
@@ -240,7 +246,7 @@ async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) -> Result<()> {
 /// Ends a child by a signal that it can act upon.
 fn ended(child: &mut Child) {
     if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
-        // It may have ended already.
+        // The process may have exited already.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
     let _ = child.wait();

@@ -1,4 +1,4 @@
-//! A pod of one container, as a kubelet would have it: made, asked for a command, and removed.
+//! The life of a pod of one container, as a kubelet drives it: start, exec, removal.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::daemon::Daemon;
 use crate::Result;
 use crate::inside::CGROUP;
 
-/// Tells the container's own process from those that its runtime needs for it.
+/// Distinguishes the container's own process from those of its runtime.
 pub(crate) const ARGUMENT_ZERO: &str = "/pause";
 
 pub(super) struct Pod {

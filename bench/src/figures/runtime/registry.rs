@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use runtime::images::layer::tar::{Entry, Kind, Writer};
-use runtime::images::{Config, Images, Options, Silent};
+use runtime::images::{Config, Images, NoProgress, Options};
 use tokio::net::TcpStream;
 
 use super::ended;
 use crate::Result;
 
-/// A process that does nothing until it is asked to end, or ends at once where it is told a word: the whole of an image.
+/// The only program of the image: it waits for SIGTERM, or exits at once if it has an argument.
 const PROGRAM: &str = "#include <signal.h>\n#include <unistd.h>\nstatic void end(int s) { (void)s; _exit(0); }\n\
     int main(int n, char **v) { (void)v; signal(SIGTERM, end); if (n > 1) return 0; for (;;) pause(); }\n";
-/// What the second image has beside it.
+/// The additional size of the second image.
 const BALLAST_BYTES: usize = 100 << 20;
-/// In so many layers.
+/// The number of layers.
 const LAYERS: usize = 4;
 
 pub(crate) struct Registry {
@@ -64,7 +64,7 @@ impl Registry {
         self.push("large", layers.collect::<Result<_>>()?).await
     }
 
-    /// The name of an image here. Both runtimes speak plain HTTP to loopback.
+    /// The name of an image in this registry. Both runtimes use plain HTTP for loopback addresses.
     pub(crate) fn image(&self, name: &str) -> String {
         format!("{}/{name}:1", self.address)
     }
@@ -72,7 +72,7 @@ impl Registry {
     async fn push(&self, name: &str, layers: Vec<Vec<u8>>) -> Result<()> {
         let config = Config { entrypoint: vec!["/pause".to_string()], ..Config::default() };
         let images = Images::open(&self.dir.join("made"), Options::default())?;
-        let id = images.build(&self.image(name), layers, config, &Silent).await?;
+        let id = images.build(&self.image(name), layers, config, &NoProgress).await?;
         Ok(images.push(&id, &self.image(name), None).await?)
     }
 }

@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use api::Tree;
 use client::Random;
-use oracle::{Case, Settings, World};
+use oracle::{Case, ClusterState, Settings};
 use podmodel::{Node, Pod};
-use scheduler::cycle::{Decider, Decision};
+use scheduler::cycle::{Decision, SchedulingAlgorithm};
 use scheduler::snapshot::{NoObjects, Snapshot};
 
 use super::Size;
 use super::workloads::{BASIC, OTHERS, Workload, node};
 use crate::Result;
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 
 /// Microseconds a decision: 10,000 a second, 3,000 and 500.
 const BASIC_AIM: f64 = 100.0;
@@ -27,18 +27,24 @@ const CHURN: u64 = 10;
 
 pub(super) fn run(size: &Size, report: &mut Report) -> Result<()> {
     let basic = decisions(size.nodes, size, &BASIC, false)?;
-    let us = |name: &'static str, value: f64, limit: f64, must: Must| Figure { name, value, unit: "us", limit, must };
-    report.add(&us("a decision, basic", basic, BASIC_AIM, Must::Aim(1.0)));
-    report.add(&us("a decision, beside the reference", basic, reference(size)?, Must::AtMost(MUST)));
+    let us = |name: &'static str, value: f64, limit: f64, goal: Goal| BenchmarkResult {
+        name,
+        value,
+        unit: "us",
+        limit,
+        goal,
+    };
+    report.add(&us("a decision, basic", basic, BASIC_AIM, Goal::Aim(1.0)));
+    report.add(&us("a decision, beside the reference", basic, reference(size)?, Goal::AtMost(MUST)));
     let few = decisions(size.nodes / 10, size, &BASIC, false)?;
-    report.add(&us("a decision, beside a tenth of the nodes", basic, few, Must::Nothing));
+    report.add(&us("a decision, beside a tenth of the nodes", basic, few, Goal::Nothing));
     let churned = decisions(size.nodes, size, &BASIC, true)?;
-    report.add(&us("a decision, basic with churn", churned, BASIC_AIM, Must::Aim(1.0)));
+    report.add(&us("a decision, basic with churn", churned, BASIC_AIM, Goal::Aim(1.0)));
     for workload in &OTHERS {
         let value = decisions(size.nodes, size, workload, false)?;
-        report.add(&us(workload.name, value, OTHERS_AIM, Must::Aim(1.0)));
+        report.add(&us(workload.name, value, OTHERS_AIM, Goal::Aim(1.0)));
     }
-    report.add(&us("a decision, preemption", preemptions(size)?, PREEMPTION_AIM, Must::Aim(1.0)));
+    report.add(&us("a decision, preemption", preemptions(size)?, PREEMPTION_AIM, Goal::Aim(1.0)));
     Ok(())
 }
 
@@ -69,7 +75,7 @@ fn pods(workload: &Workload, kind: &str, count: u64, cpu: &str, priority: i64) -
     (0..count).map(one).collect()
 }
 
-fn place(snapshot: &mut Snapshot, pod: &Pod, node: scheduler::snapshot::NodeId) {
+fn place_pod(snapshot: &mut Snapshot, pod: &Pod, node: scheduler::snapshot::NodeId) {
     let Some(node_name) = snapshot.node(node).map(|state| state.node.name.clone()) else { return };
     snapshot.assume(Arc::new(Pod { node_name, ..pod.clone() }));
 }
@@ -77,9 +83,9 @@ fn place(snapshot: &mut Snapshot, pod: &Pod, node: scheduler::snapshot::NodeId) 
 /// Microseconds a decision, on top of the pods that are there before.
 fn decisions(nodes: u64, size: &Size, workload: &Workload, churn: bool) -> Result<f64> {
     let mut snapshot = cluster(nodes)?;
-    let mut decider = Decider::new(Arc::new(scheduler::default_profile()));
+    let mut algorithm = SchedulingAlgorithm::new(Arc::new(scheduler::default_profile()));
     let random = Random::seeded(1);
-    // A tenth of the nodes have no room for more than they are asked for.
+    // Nodes must not become full: a tenth stays free if every pod needs a node of its own.
     let most = if workload.is_alone { nodes * 9 / 10 } else { nodes * 30 };
     let count = (size.before + size.pods).min(most);
     let before = size.before.min(count / 2);
@@ -92,8 +98,8 @@ fn decisions(nodes: u64, size: &Size, workload: &Workload, churn: bool) -> Resul
         if churn && number % CHURN == 0 {
             snapshot.put_node(Node::read(&read(&node(number % nodes, number))?));
         }
-        match decider.decide(&mut snapshot, pod, &random).decision {
-            Decision::Place { node, .. } => place(&mut snapshot, pod, node),
+        match algorithm.decide(&mut snapshot, pod, &random).decision {
+            Decision::Place { node, .. } => place_pod(&mut snapshot, pod, node),
             Decision::Wait { .. } => return Err(format!("{}: pod {number} found no node", workload.name).into()),
         }
     }
@@ -102,7 +108,7 @@ fn decisions(nodes: u64, size: &Size, workload: &Workload, churn: bool) -> Resul
 
 /// The same for a few pods by the plain rules, on so few nodes that it ends in time: it grows by their square.
 fn reference(size: &Size) -> Result<f64> {
-    let mut world = World::default();
+    let mut world = ClusterState::default();
     let nodes = size.nodes.min(FEW_NODES);
     for number in 0..nodes {
         world.nodes.push(read(&node(number, 0))?);
@@ -127,7 +133,7 @@ fn reference(size: &Size) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64() * 1e6 / size.reference as f64)
 }
 
-/// All nodes are full of pods that may go; each pod makes room for itself.
+/// All nodes are full of pods of low priority; each new pod preempts some.
 fn preemptions(size: &Size) -> Result<f64> {
     const EACH: u64 = 4;
     let mut snapshot = cluster(size.nodes)?;
@@ -135,18 +141,18 @@ fn preemptions(size: &Size) -> Result<f64> {
         let node_name = format!("node-{}", number / EACH).into();
         snapshot.put_pod(Arc::new(Pod { node_name, ..Pod::clone(&pod) }));
     }
-    let mut decider = Decider::new(Arc::new(scheduler::default_profile()));
+    let mut algorithm = SchedulingAlgorithm::new(Arc::new(scheduler::default_profile()));
     let random = Random::seeded(1);
     let count = (size.nodes / 5).min(1_000);
     let waiting = pods(&BASIC, "high", count, "3", 10)?;
     let began = Instant::now();
     for pod in &waiting {
-        let decided = decider.decide(&mut snapshot, pod, &random).decision;
+        let decided = algorithm.decide(&mut snapshot, pod, &random).decision;
         let Decision::Wait { preemption: Some(way), .. } = decided else {
             return Err("preemption: no room could be made".into());
         };
         way.victims.iter().for_each(|victim| snapshot.remove_pod(&victim.uid));
-        place(&mut snapshot, pod, way.node);
+        place_pod(&mut snapshot, pod, way.node);
     }
     Ok(began.elapsed().as_secs_f64() * 1e6 / count as f64)
 }

@@ -12,7 +12,7 @@ use tokio_rustls::client::TlsStream;
 use super::Size;
 use super::workloads::{BASIC, OTHERS, SHORT, URGENT, URGENT_CLASS, URGENT_PRIORITY, Workload, node};
 use crate::child::Server;
-use crate::figure::{Figure, Must, Report};
+use crate::figure::{BenchmarkResult, Goal, Report};
 use crate::figures::Plan;
 use crate::load::Side;
 use crate::objects::{PODS, Template};
@@ -38,38 +38,44 @@ pub(super) async fn run(size: &Size, plan: &Plan, report: &mut Report) -> Result
     let rate = bind(&server, &BASIC, "p", &basic).await?;
     let created = f64::midpoint(first, creation.rate("q").await?);
     creation.server.stop().await?;
-    let must = Must::Nothing;
-    report.add(&Figure { name: "pods created and bound", value: rate, unit: "1/s", limit: created, must });
-    tell_waits("create to bound", &basic, report);
-    let (told, pods) = (events(&server).await?, (size.before + size.pods) as f64);
-    report.add(&Figure { name: "events of bindings", value: told, unit: "", limit: pods, must: Must::AtLeast(1.0) });
+    let goal = Goal::Nothing;
+    report.add(&BenchmarkResult { name: "pods created and bound", value: rate, unit: "1/s", limit: created, goal });
+    report_waits("create to bound", &basic, report);
+    let (event_count, pods) = (events(&server).await?, (size.before + size.pods) as f64);
+    report.add(&BenchmarkResult {
+        name: "events of bindings",
+        value: event_count,
+        unit: "",
+        limit: pods,
+        goal: Goal::AtLeast(1.0),
+    });
     for workload in &OTHERS {
         let times = Times::new(size.pods / PART);
         let rate = bind(&server, workload, workload.name, &times).await?;
-        tell(workload.name, rate, created, &times, report);
+        report_rate(workload.name, rate, created, &times, report);
     }
-    churned(&server, size, created, report).await?;
+    measure_churn(&server, size, created, report).await?;
     server.stop().await?;
     report.progress("binding the pods of a server that had no scheduler");
-    let (bound, must) = (bind_waiting(plan).await?, Must::AtLeast(MUST));
-    report.add(&Figure { name: "pods bound", value: bound, unit: "1/s", limit: created, must });
+    let (bound, goal) = (bind_waiting(plan).await?, Goal::AtLeast(MUST));
+    report.add(&BenchmarkResult { name: "pods bound", value: bound, unit: "1/s", limit: created, goal });
     preempted(size, plan, created, report).await
 }
 
-fn tell(name: &str, rate: f64, created: f64, times: &Times, report: &mut Report) {
+fn report_rate(name: &str, rate: f64, created: f64, times: &Times, report: &mut Report) {
     let bound = named(format!("{name}, created and bound"));
-    report.add(&Figure { name: bound, value: rate, unit: "1/s", limit: created, must: Must::Nothing });
-    tell_waits(&format!("{name}, create to bound"), times, report);
+    report.add(&BenchmarkResult { name: bound, value: rate, unit: "1/s", limit: created, goal: Goal::Nothing });
+    report_waits(&format!("{name}, create to bound"), times, report);
 }
 
-fn tell_waits(name: &str, times: &Times, report: &mut Report) {
+fn report_waits(name: &str, times: &Times, report: &mut Report) {
     let mut waits = times.waits();
     waits.sort_unstable();
     for part in [50, 99] {
         let last = waits.len().saturating_sub(1);
         let value = waits.get((waits.len() * part / 100).min(last)).map_or(0.0, |wait| wait.as_secs_f64() * 1e3);
         let name = named(format!("{name}, p{part}"));
-        report.add(&Figure { name, value, unit: "ms", limit: 0.0, must: Must::Nothing });
+        report.add(&BenchmarkResult { name, value, unit: "ms", limit: 0.0, goal: Goal::Nothing });
     }
 }
 
@@ -79,7 +85,7 @@ fn named(name: String) -> &'static str {
 }
 
 /// The same while nodes change all the time.
-async fn churned(server: &Server, size: &Size, created: f64, report: &mut Report) -> Result<()> {
+async fn measure_churn(server: &Server, size: &Size, created: f64, report: &mut Report) -> Result<()> {
     let (mut connection, nodes) = (server.connect().await?, size.nodes);
     let churn = tokio::spawn(async move {
         for turn in 1.. {
@@ -95,14 +101,14 @@ async fn churned(server: &Server, size: &Size, created: f64, report: &mut Report
     let times = Times::new(size.pods / PART);
     let rate = bind(server, &BASIC, "churn", &times).await;
     churn.abort();
-    tell("basic with churn", rate?, created, &times, report);
+    report_rate("basic with churn", rate?, created, &times, report);
     Ok(())
 }
 
 /// Between two changes of nodes.
 const CHURN: Duration = Duration::from_millis(5);
 
-/// Nodes that are full of pods which may be evicted, and pods that need their room.
+/// Nodes full of pods of low priority, and pods that preempt them.
 async fn preempted(size: &Size, plan: &Plan, created: f64, report: &mut Report) -> Result<()> {
     let count = size.nodes / 10;
     let size = Size { nodes: count, before: 0, pods: count, reference: 0 };
@@ -113,7 +119,7 @@ async fn preempted(size: &Size, plan: &Plan, created: f64, report: &mut Report) 
     bind_pods(&server, &SHORT.pod("low-########", "3500m", 0), "low", &low).await?;
     let high = Times::new(count / 2);
     let rate = bind_pods(&server, &URGENT.pod("high-########", "3500m", URGENT_PRIORITY), "high", &high).await?;
-    tell("preemption", rate, created, &high, report);
+    report_rate("preemption", rate, created, &high, report);
     server.stop().await
 }
 
@@ -172,7 +178,7 @@ impl Creation {
 /// event each, and nothing else is written meanwhile.
 async fn bind_waiting(plan: &Plan) -> Result<f64> {
     let server = Server::api_with(&plan.data(CREATED), &["--controllers=-*"]).await?;
-    let bound = Arc::new(Mutex::new(Bound::default()));
+    let bound = Arc::new(Mutex::new(ObservedBindings::default()));
     let stream = watch_bound(&server).await?;
     let counting = tokio::spawn(count_bound(stream, bound.clone()));
     let deadline = Instant::now() + PATIENCE;
@@ -189,14 +195,14 @@ async fn bind_waiting(plan: &Plan) -> Result<f64> {
 
 /// Bindings as they were seen.
 #[derive(Default)]
-struct Bound {
+struct ObservedBindings {
     first: Option<Instant>,
     last: Option<Instant>,
     /// All but those that were seen first.
     count: u64,
 }
 
-impl Bound {
+impl ObservedBindings {
     fn add(&mut self, at: Instant, count: u64) {
         match self.first {
             Some(_) => self.count += count,
@@ -211,7 +217,7 @@ impl Bound {
     }
 }
 
-async fn count_bound(mut stream: TlsStream<TcpStream>, bound: Arc<Mutex<Bound>>) -> Result<()> {
+async fn count_bound(mut stream: TlsStream<TcpStream>, bound: Arc<Mutex<ObservedBindings>>) -> Result<()> {
     let (mut raw, mut text) = (Vec::with_capacity(1 << 20), Vec::with_capacity(1 << 20));
     while stream.read_buf(&mut raw).await? > 0 {
         take_chunks(&mut raw, &mut text)?;
@@ -282,7 +288,7 @@ impl Times {
         }
     }
 
-    /// A pod may be bound before its creator has the answer.
+    /// A pod may be bound before its creator has the response.
     fn waits(&self) -> Vec<Duration> {
         let wait = |(created, bound): (&AtomicU64, &AtomicU64)| {
             Duration::from_nanos(bound.load(Ordering::Relaxed).saturating_sub(created.load(Ordering::Relaxed)))
@@ -413,13 +419,13 @@ mod tests {
 
     #[test]
     fn computes_the_rate_between_first_and_last_binding() {
-        let mut bound = Bound::default();
+        let mut bound = ObservedBindings::default();
         let began = Instant::now();
         for (seconds, count) in [(1, 100), (2, 30), (3, 20)] {
             bound.add(began + Duration::from_secs(seconds), count);
         }
         assert!((bound.rate() - 25.0).abs() < 1e-9, "fifty in two seconds: {}", bound.rate());
-        assert!(Bound::default().rate().abs() < 1e-9);
+        assert!(ObservedBindings::default().rate().abs() < 1e-9);
     }
 
     #[test]

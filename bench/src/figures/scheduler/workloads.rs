@@ -1,6 +1,6 @@
 //! Nodes and pods of the shapes that upstream's own performance tests have.
 
-/// What pods ask for besides CPU and memory.
+/// The requirements of pods besides CPU and memory.
 pub(crate) struct Workload {
     pub name: &'static str,
     pub labels: &'static str,
@@ -12,11 +12,11 @@ pub(crate) struct Workload {
 
 pub(crate) const BASIC: Workload = Workload { name: "basic", labels: r#"{"app":"basic"}"#, more: "", is_alone: false };
 
-/// One that is gone as soon as it is told to go.
+/// A pod without a grace period.
 pub(crate) const SHORT: Workload =
     Workload { name: "preemption", labels: "{}", more: r#","terminationGracePeriodSeconds":0"#, is_alone: false };
 
-/// One that others have to make room for, by this class.
+/// A pod of a priority class that preempts others.
 pub(crate) const URGENT: Workload = Workload {
     name: "preemption",
     labels: "{}",

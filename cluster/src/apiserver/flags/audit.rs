@@ -1,10 +1,10 @@
-//! Flags of auditing: which requests, and where the events go. The log and the webhook have the same flags for modes,
-//! batches and sizes.
+//! Flags of auditing: which requests are recorded, and the backends of the events. The log and the webhook have the
+//! same flags for modes, batches and sizes.
 
 use server::audit::{Format, Mode};
 
 use super::{Flag, Flags, flag, switch};
-use crate::flags::Refusal;
+use crate::flags::FlagError;
 use crate::flags::values::{ValueError, boolean, duration, parsed, unknown};
 
 /// The flags of one backend, by its field.
@@ -137,7 +137,7 @@ pub(crate) static FLAGS: &[Flag] = &[
 pub(super) static LOG: &[Flag] = delivery!(log, "log");
 pub(crate) static WEBHOOK: &[Flag] = delivery!(webhook, "webhook");
 
-fn backoff(flags: &mut Flags, value: &str) -> Result<(), Refusal> {
+fn backoff(flags: &mut Flags, value: &str) -> Result<(), FlagError> {
     flags.audit.initial_backoff = duration(value)?;
     Ok(())
 }

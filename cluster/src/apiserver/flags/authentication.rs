@@ -1,4 +1,4 @@
-//! Flags that say who is known, and how connections are secured.
+//! Flags of authentication and of TLS.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use server::request::cors::Cors;
 use server::tls;
 
 use super::{Flag, flag, switch};
-use crate::flags::Refusal;
+use crate::flags::FlagError;
 use crate::flags::values::{boolean, duration, list, unknown};
 
-/// What these flags say. Whether they go together is judged when all are known.
+/// The parsed flags. Contradictions are checked after all flags were parsed.
 pub struct Authentication {
     pub anonymous: Option<bool>,
     pub api_audiences: Vec<String>,
@@ -51,14 +51,14 @@ impl Default for Authentication {
 }
 
 impl Authentication {
-    /// Whether anyone can say who they are, even without a certificate.
+    /// Whether clients can authenticate, even without a certificate.
     pub(crate) fn has_authenticators(&self) -> bool {
         let files = [&self.config_file, &self.webhook_config_file, &self.basic_auth_file, &self.token_auth_file];
         files.iter().any(|file| file.is_some()) || !self.oidc.issuer_url.is_empty()
     }
 }
 
-/// The one provider that flags can name.
+/// The OIDC provider that flags configure.
 #[derive(Default)]
 pub struct Oidc {
     pub issuer_url: String,
@@ -212,7 +212,7 @@ pub(crate) static FLAGS: &[Flag] = &[
 ];
 
 /// `max-age=31536000,includeSubDomains,preload`.
-fn strict_transport_security(value: &str) -> Result<http::HeaderValue, Refusal> {
+fn strict_transport_security(value: &str) -> Result<http::HeaderValue, FlagError> {
     for directive in value.split(',') {
         let age = directive.strip_prefix("max-age=").is_some_and(|age| age.parse::<u64>().is_ok());
         if !age && !matches!(directive, "includeSubDomains" | "preload") {

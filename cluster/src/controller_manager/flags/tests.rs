@@ -1,7 +1,7 @@
 use super::*;
 use crate::flags::testing;
 
-/// What kubeadm writes into its static pod.
+/// The flags of kubeadm's static pod.
 const KUBEADM: &[&str] = &[
     "--allocate-node-cidrs=true",
     "--authentication-kubeconfig=/etc/kubernetes/controller-manager.conf",
@@ -57,16 +57,16 @@ fn accepts_upstream_defaults() {
 fn rejects_other_flags_by_name() {
     let cases = [
         ("--no-such-flag=1", "unknown flag: --no-such-flag"),
-        ("--controllers=nonsense", "--controllers cannot be honoured: unknown controller \"nonsense\""),
-        ("--concurrent-gc-syncs=0", "--concurrent-gc-syncs cannot be honoured: it must be at least 1"),
-        ("--cloud-provider=aws", "--cloud-provider cannot be honoured: no cloud provider is built in"),
-        ("--cloud-config=x", "--cloud-config cannot be honoured"),
-        ("--feature-gates=X=true", "--feature-gates cannot be honoured: unrecognized feature gate: X"),
-        ("--profiling", "--profiling cannot be honoured: profiling is not supported"),
-        ("--kube-api-content-type=text/x", "--kube-api-content-type cannot be honoured: unknown content type"),
-        ("--kube-api-qps=0", "--kube-api-qps cannot be honoured: it must not be 0"),
-        ("--node-monitor-grace-period=5", "--node-monitor-grace-period cannot be honoured: invalid duration"),
-        ("--node-monitor-period=9s", "--node-monitor-period cannot be honoured: controllers do not poll"),
+        ("--controllers=nonsense", "invalid flag --controllers: unknown controller \"nonsense\""),
+        ("--concurrent-gc-syncs=0", "invalid flag --concurrent-gc-syncs: it must be at least 1"),
+        ("--cloud-provider=aws", "invalid flag --cloud-provider: no cloud provider is built in"),
+        ("--cloud-config=x", "invalid flag --cloud-config"),
+        ("--feature-gates=X=true", "invalid flag --feature-gates: unrecognized feature gate: X"),
+        ("--profiling", "invalid flag --profiling: profiling is not supported"),
+        ("--kube-api-content-type=text/x", "invalid flag --kube-api-content-type: unknown content type"),
+        ("--kube-api-qps=0", "invalid flag --kube-api-qps: it must not be 0"),
+        ("--node-monitor-grace-period=5", "invalid flag --node-monitor-grace-period: invalid duration"),
+        ("--node-monitor-period=9s", "invalid flag --node-monitor-period: controllers do not poll"),
     ];
     testing::check_refused(parse, &cases);
 }

@@ -2,8 +2,8 @@
 
 use super::{Flags, count, ranges};
 use crate::component::flags::text;
+use crate::flags::Flag;
 use crate::flags::values::{duration, parsed};
-use crate::flags::{Flag, unfinished};
 
 const POLLS: &str = "controllers do not poll: they watch for changes";
 
@@ -67,9 +67,11 @@ pub(crate) static FLAGS: &[Flag<Flags>] = &[
         count,
         options.concurrent_ttl_after_finished_syncs
     ),
-    unfinished(
+    field!(
         "concurrent-validating-admission-policy-status-syncs",
-        "validating admission policies are not supported yet",
+        "concurrent syncs [5]",
+        count,
+        options.concurrent_validating_admission_policy_status_syncs
     ),
     fixed!(switch, "configure-cloud-routes", "true", "no cloud provider is built in"),
     fixed!(switch, "disable-attach-detach-reconcile-sync", "false", POLLS),

@@ -1,6 +1,8 @@
-use api::json::decode;
+use std::sync::Arc;
 
-use super::super::zone::Zone;
+use api::json::decode;
+use kinds::time_zones::Zone;
+
 use super::*;
 
 const CREATED: i64 = 1_704_067_200; // 2024-01-01T00:00:00Z, a Monday
@@ -26,8 +28,8 @@ fn job(name: &str, ending: &str, minute: i64) -> Arc<Tree> {
 fn run(cron: &Tree, jobs: &[Arc<Tree>], second: i64) -> Plan {
     let schedule = cron.str("spec.schedule");
     let schedule = kinds::batch::cron::parse(if schedule.is_empty() { "*/10 * * * *" } else { schedule });
-    let timetable = Timetable { schedule: schedule.expect("a schedule"), zone: Zone::utc() };
-    plan(cron, jobs, Ok(timetable), Timestamp { seconds: CREATED + second, nanos: 0 })
+    let zoned = ZonedSchedule { schedule: schedule.expect("a schedule"), zone: Arc::new(Zone::utc()) };
+    plan(cron, jobs, Ok(zoned), Timestamp { seconds: CREATED + second, nanos: 0 })
 }
 
 fn reasons(plan: &Plan) -> String {
@@ -128,14 +130,14 @@ fn history_limits_apply_per_result() {
 
 #[test]
 fn reports_invalid_schedules() {
-    let told = |spec: &str, event: Event| {
+    let message_of = |spec: &str, event: Event| {
         let plan = plan(&cron(spec, ""), &[], Err(event), Timestamp { seconds: CREATED, nanos: 0 });
         assert!(plan.again.is_none());
         plan.events.iter().map(|event| event.message.clone()).collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(told("", unknown_zone("Mars")), r#"invalid timeZone: "Mars": unknown time zone Mars"#);
-    assert_eq!(told("", unparseable("x", "why")), r#"unparseable schedule: "x" : why"#);
-    assert_eq!(told(r#""suspend":true,"#, unparseable("x", "why")), "");
+    assert_eq!(message_of("", unknown_zone("Mars")), r#"invalid timeZone: "Mars": unknown time zone Mars"#);
+    assert_eq!(message_of("", unparseable("x", "why")), r#"unparseable schedule: "x" : why"#);
+    assert_eq!(message_of(r#""suspend":true,"#, unparseable("x", "why")), "");
     let zoned = run(&cron(r#""schedule":"TZ=UTC 0 0 * * *","#, ""), &[], 60);
     assert_eq!(reasons(&zoned), "UnsupportedSchedule");
     assert_eq!(rfc1123(CREATED), "Mon, 01 Jan 2024 00:00:00 +0000");

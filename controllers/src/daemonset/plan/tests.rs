@@ -57,7 +57,7 @@ fn decide(set: &Tree, nodes: &str, pods: &[&str], wait: Option<Duration>) -> (Pl
     let nodes: Vec<Arc<Tree>> = nodes.split(' ').filter(|text| !text.is_empty()).map(node).collect();
     let pods: Vec<Arc<Tree>> = pods.iter().map(|text| pod_of(text, set)).collect();
     let fits = pod::fits(set, &nodes);
-    let observed = Observed { set, nodes: &nodes, fits: &fits, pods: &pods, hash: "new", now: NOW };
+    let observed = ObservedState { set, nodes: &nodes, fits: &fits, pods: &pods, hash: "new", now: NOW };
     (plan(&observed, |_| wait), status(&observed))
 }
 
@@ -161,7 +161,7 @@ fn surge_waits_for_min_ready_seconds() {
         let nodes = [node("a")];
         let fits = pod::fits(&set, &nodes);
         let pods = [pod_of("a ready old", &set), ready_since("a ready new", since, &set)];
-        let observed = Observed { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: "new", now: NOW };
+        let observed = ObservedState { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: "new", now: NOW };
         let plan = plan(&observed, |_| None);
         assert_eq!((plan.delete.len(), plan.create.len()), (deleted, 0), "{since}");
         assert_eq!(plan.again, again.map(Duration::from_secs), "{since}");

@@ -81,7 +81,7 @@ impl World {
             Write::Delete { set } => self.sets.retain(|other| name(other) != name(&set)),
             Write::Rollback(rollback) => {
                 self.deployment = rollback.deployment;
-                self.events.push(rollback.note.message);
+                self.events.push(rollback.event.message);
             }
             Write::Status(deployment) => self.deployment = deployment,
         }
@@ -187,17 +187,17 @@ fn rolling_update_respects_surge_and_unavailable() {
         let rolling = tree! { "maxSurge" => surge, "maxUnavailable" => unavailable };
         world.deployment.child("spec.strategy").set("rollingUpdate", rolling);
         world.settle();
-        let work = Work::new(&world.deployment, &[], NOW);
-        let (most, least) = (replicas + work.max_surge(), replicas - work.max_unavailable());
+        let state = DeploymentState::new(&world.deployment, &[], NOW);
+        let (most, least) = (replicas + state.max_surge(), replicas - state.max_unavailable());
         world.roll("b");
         for _ in 0..100 {
             let busy = world.step();
-            let total: i64 = world.sets.iter().map(super::super::work::replicas).sum();
+            let total: i64 = world.sets.iter().map(super::super::state::replicas).sum();
             assert!(total <= most, "{} of {most}", world.sizes());
             // Unavailable pods stay unavailable for one step.
             let mut served = 0;
             for set in &mut world.sets {
-                let size = super::super::work::replicas(set);
+                let size = super::super::state::replicas(set);
                 served += set.int("status.availableReplicas").unwrap_or_default().min(size);
             }
             assert!(served >= least, "{} with {served} of {least}", world.sizes());
@@ -316,7 +316,7 @@ fn reports_exceeded_deadline() {
     world.now.seconds += 1;
     assert_eq!(stuck(&mut world), "False ProgressDeadlineExceeded");
     let again = plan(&world.deployment, &sets, |_| false, world.now).again;
-    assert_eq!(again, None, "it is told already");
+    assert_eq!(again, None, "the failure is already reported");
     world.settle();
     assert_eq!(world.condition("Progressing"), "True NewReplicaSetAvailable");
 }
@@ -369,7 +369,7 @@ fn rolls_back_by_annotation() {
     world.deployment.child("metadata.annotations").set(rollback::ROLLBACK_TO, "77");
     world.step();
     assert_eq!(world.events.last().map(String::as_str), Some("Unable to find the revision to rollback to."));
-    assert_eq!(rollback::wished(&world.deployment), None);
+    assert_eq!(rollback::requested_revision(&world.deployment), None);
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn random_sequences_converge() {
         let mut world = World::new(deployment(1 + random.below(9) as i64, "a"));
         let (mut image, mut largest) = ("a".to_string(), 0);
         for _ in 0..40 {
-            largest = largest.max(Work::new(&world.deployment, &[], NOW).replicas());
+            largest = largest.max(DeploymentState::new(&world.deployment, &[], NOW).replicas());
             match random.below(9) {
                 8 => {
                     let rolling = tree! { "maxSurge" => "25%", "maxUnavailable" => "25%" };
@@ -424,8 +424,8 @@ fn random_sequences_converge() {
                     world.step();
                 }
             }
-            largest = largest.max(Work::new(&world.deployment, &[], NOW).replicas());
-            let total: i64 = world.sets.iter().map(super::super::work::replicas).sum();
+            largest = largest.max(DeploymentState::new(&world.deployment, &[], NOW).replicas());
+            let total: i64 = world.sets.iter().map(super::super::state::replicas).sum();
             assert!(total <= largest + (largest + 3) / 4, "seed {seed}: {} with {largest}", world.sizes());
         }
         world.deployment.child("spec").set("paused", false);
@@ -433,7 +433,7 @@ fn random_sequences_converge() {
         let replicas = world.deployment.int("spec.replicas").unwrap_or_default();
         for set in &world.sets {
             let is_new = set.list("spec.template.spec.containers")[0].str("image") == image;
-            let size = super::super::work::replicas(set);
+            let size = super::super::state::replicas(set);
             assert_eq!(size, if is_new { replicas } else { 0 }, "seed {seed}: {}", world.sizes());
         }
         assert!(status::is_complete(&world.deployment, world.deployment.at("status")), "seed {seed}");

@@ -1,9 +1,9 @@
 use api::Map;
 use proptest::prelude::*;
 
-use super::super::topology::NoHints;
+use super::super::topology::HintError;
 use super::*;
-use crate::support::serving::Templates;
+use crate::support::endpoint_pods::Templates;
 use crate::support::slices::identity;
 
 fn service(spec: Tree) -> Tree {
@@ -80,8 +80,14 @@ impl World {
     ) -> (usize, usize, usize) {
         let templates = Templates::default();
         let pods: Vec<Arc<Pod>> = pods.iter().map(|pod| Arc::new(Pod::of(pod, &templates))).collect();
-        let observed =
-            Observed { service, pods: &pods, topologies, slices: &self.slices, max_endpoints: limit, trigger: None };
+        let observed = ObservedState {
+            service,
+            pods: &pods,
+            topologies,
+            slices: &self.slices,
+            max_endpoints: limit,
+            trigger: None,
+        };
         let changes = plan(&observed).changes;
         let counts = (changes.create.len(), changes.update.len(), changes.delete.len());
         self.apply(changes);
@@ -193,17 +199,19 @@ fn topology_hints_are_requested_by_annotation() {
 #[test]
 fn hint_changes_are_reported_once() {
     let yes = || HintResult::Yes(BTreeMap::from([(Str::from("z1"), 2)]));
-    let check =
-        |before: HintResults, now: HintResults, want: &[Note]| assert_eq!(notes(&before, &now), want, "{now:?}");
+    let check = |before: HintResults, now: HintResults, want: &[EventMessage]| {
+        assert_eq!(hint_events(&before, &now), want, "{now:?}")
+    };
     let of = |hinted: HintResult| HintResults::from([("IPv4", hinted)]);
-    let enabled = Note::normal("TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled, addressType: IPv4");
-    let disabled = |why: &str| Note::warning("TopologyAwareHintsDisabled", format!("{why}, addressType: IPv4"));
+    let enabled =
+        EventMessage::normal("TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled, addressType: IPv4");
+    let disabled = |why: &str| EventMessage::warning("TopologyAwareHintsDisabled", format!("{why}, addressType: IPv4"));
     check(HintResults::new(), HintResults::new(), &[]);
     check(HintResults::new(), of(yes()), std::slice::from_ref(&enabled));
     check(HintResults::new(), HintResults::from([("IPv4", yes()), ("IPv6", yes())]), std::slice::from_ref(&enabled));
-    let few = || HintResult::No(NoHints::TooFewEndpoints { endpoints: 1, zones: 2 });
+    let few = || HintResult::No(HintError::TooFewEndpoints { endpoints: 1, zones: 2 });
     let few_text = "Insufficient number of endpoints (1 endpoints, 2 zones)";
-    let no_zone = || HintResult::No(NoHints::NoZone);
+    let no_zone = || HintResult::No(HintError::NoZone);
     check(of(few()), of(yes()), &[enabled]);
     check(of(yes()), of(yes()), &[]);
     check(of(yes()), of(few()), &[disabled(few_text)]);

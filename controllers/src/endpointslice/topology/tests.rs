@@ -20,7 +20,7 @@ fn slice(name: &str, endpoints: &str) -> Tree {
         let (zone, hint) = text.split_once('>').unwrap_or((text, ""));
         let mut endpoint = tree! { "conditions" => tree! { "ready" => zone != "-" }, "zone" => zone };
         if !hint.is_empty() {
-            mean_for(&mut endpoint, hint);
+            set_hint(&mut endpoint, hint);
         }
         endpoint
     };
@@ -126,7 +126,7 @@ fn removes_hints_if_an_endpoint_has_no_zone() {
     made.list_mut("endpoints")[1].remove("zone");
     let mut changes = Changes { create: vec![made], ..Changes::default() };
     let hinted = hint(&mut changes, &[], Some(&zones(&[1, 1])));
-    assert_eq!(hinted, HintResult::No(NoHints::NoZone));
+    assert_eq!(hinted, HintResult::No(HintError::NoZone));
     assert!(changes.create[0].list("endpoints").iter().all(|endpoint| !endpoint.has("hints")));
 }
 
@@ -141,6 +141,6 @@ fn zone_changes_outdate_hints() {
     check(&[5, 5], &[1000, 3000], true);
     check(&[5, 5], &[1000, 1000, 1000], true);
     assert!(HintResult::Yes(Counts::new()).is_outdated(None));
-    assert!(HintResult::No(NoHints::NoZone).is_outdated(Some(&zones(&[1, 1]))));
-    assert!(!HintResult::No(NoHints::NoZone).is_outdated(None));
+    assert!(HintResult::No(HintError::NoZone).is_outdated(Some(&zones(&[1, 1]))));
+    assert!(!HintResult::No(HintError::NoZone).is_outdated(None));
 }

@@ -2,11 +2,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::*;
-use crate::garbage_collector::graph::Todo;
-use crate::garbage_collector::object::{Owner, Type};
+use crate::garbage_collector::graph::WorkItems;
+use crate::garbage_collector::object::{Owner, TypeMeta};
 
-fn of(kind: &str) -> Arc<Type> {
-    Arc::new(Type { api_version: "v1".into(), kind: kind.into() })
+fn of(kind: &str) -> Arc<TypeMeta> {
+    Arc::new(TypeMeta { api_version: "v1".into(), kind: kind.into() })
 }
 
 fn owner(uid: &str, blocks: bool) -> Owner {
@@ -90,14 +90,14 @@ fn foreground_deletion_waits_for_blocking_dependents() {
 fn looks_up_unobserved_owners() {
     let x = object("x", "a", "", false);
     let mut graph = graph(std::slice::from_ref(&x));
-    let delete_requested = Description::new(&x, &x.owners[0]);
+    let delete_requested = OwnerDescription::new(&x, &x.owners[0]);
     let fetch_owner = |graph: &Graph, verdict| plan(graph, &x.uid, &[(delete_requested.clone(), verdict)]);
     assert_eq!(plan(&graph, &x.uid, &[]), Step::FetchOwner(delete_requested.clone()));
-    assert_eq!(fetch_owner(&graph, Verdict::Present { waiting: false }), Step::Nothing);
-    assert_eq!(fetch_owner(&graph, Verdict::Impossible), Step::Nothing);
+    assert_eq!(fetch_owner(&graph, OwnerLookup::Present { waiting: false }), Step::Nothing);
+    assert_eq!(fetch_owner(&graph, OwnerLookup::Impossible), Step::Nothing);
     let background = Step::Delete { policy: Policy::Background, unblock: false };
-    assert_eq!(fetch_owner(&graph, Verdict::Present { waiting: true }), background);
-    assert_eq!(fetch_owner(&graph, Verdict::Absent), background);
+    assert_eq!(fetch_owner(&graph, OwnerLookup::Present { waiting: true }), background);
+    assert_eq!(fetch_owner(&graph, OwnerLookup::Absent), background);
     graph.note_absent(delete_requested.clone());
     assert_eq!(plan(&graph, &x.uid, &[]), background, "owners are looked up once");
     graph.note_delete_requested(&x.uid, true);
@@ -108,13 +108,13 @@ fn looks_up_unobserved_owners() {
 fn detects_incorrect_owner_references() {
     let foreign = Object { namespace: "other".into(), ..object("a", "", "", false) };
     let x = object("x", "a", "", false);
-    let report = (x.uid.clone(), Description::new(&x, &x.owners[0]));
-    let want = Todo { now: uids("x"), soon: vec![], foreign: vec![report] };
+    let report = (x.uid.clone(), OwnerDescription::new(&x, &x.owners[0]));
+    let want = WorkItems { now: uids("x"), soon: vec![], foreign: vec![report] };
     let mut owner_first = Graph::default();
     owner_first.put(foreign.clone());
     assert_eq!(owner_first.put(x.clone()), want);
     let mut dependent_first = Graph::default();
-    assert_eq!(dependent_first.put(x.clone()), Todo { soon: uids("x"), ..Todo::default() });
+    assert_eq!(dependent_first.put(x.clone()), WorkItems { soon: uids("x"), ..WorkItems::default() });
     assert_eq!(dependent_first.put(foreign), want);
     assert!(matches!(plan(&dependent_first, &x.uid, &[]), Step::FetchOwner(_)));
     // A cluster-scoped owner matches references from any namespace.
@@ -211,11 +211,11 @@ impl World {
     fn deliver(&mut self) {
         let at = self.below(self.watches.len());
         let Some((uid, seen)) = self.watches[at].pop_front() else { return };
-        let todo = match seen {
+        let work_items = match seen {
             Some(object) => self.graph.put(object),
             None => self.graph.delete(&uid),
         };
-        self.queue.extend(todo.now.into_iter().chain(todo.soon));
+        self.queue.extend(work_items.now.into_iter().chain(work_items.soon));
     }
 
     fn work(&mut self) {
@@ -226,22 +226,22 @@ impl World {
         loop {
             match plan(&self.graph, &uid, &verdicts) {
                 Step::FetchOwner(owner) => verdicts.push((owner.clone(), self.answer(&owner))),
-                step => return self.act(&uid, step),
+                step => return self.actions(&uid, step),
             }
         }
     }
 
-    fn answer(&mut self, owner: &Description) -> Verdict {
+    fn answer(&mut self, owner: &OwnerDescription) -> OwnerLookup {
         match self.objects.get(&owner.uid) {
-            Some(object) => Verdict::Present { waiting: object.deletes_dependents() },
+            Some(object) => OwnerLookup::Present { waiting: object.deletes_dependents() },
             None => {
                 self.graph.note_absent(owner.clone());
-                Verdict::Absent
+                OwnerLookup::Absent
             }
         }
     }
 
-    fn act(&mut self, uid: &Uid, step: Step) {
+    fn actions(&mut self, uid: &Uid, step: Step) {
         match step {
             Step::Nothing | Step::FetchOwner(_) => {}
             Step::Delete { policy, unblock } => {
@@ -317,7 +317,7 @@ fn random_histories_leave_no_garbage() {
                 4 => world.adopt(),
                 5 => {
                     let policy = [Policy::Background, Policy::Foreground, Policy::Orphan][world.below(3)];
-                    // Deletion policies are not changed later: a delayed watch could not know of it.
+                    // Deletion policies are not changed later: a delayed watch would not report it.
                     if let Some(uid) = world.pick().filter(|uid| !world.objects[uid].deleting) {
                         world.delete(&uid, policy);
                     }

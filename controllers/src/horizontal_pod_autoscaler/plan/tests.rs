@@ -26,13 +26,13 @@ fn pods(count: usize) -> Vec<Arc<Tree>> {
     (0..count).map(pod).collect()
 }
 
-fn samples(values: &[i64]) -> Reading {
+fn samples(values: &[i64]) -> MetricValues {
     let time = Timestamp { seconds: 9_990, nanos: 0 };
     let sample = |value: i64| Sample { value, time, window_seconds: 30 };
-    Reading::Samples(values.iter().enumerate().map(|(at, value)| (format!("p{at}"), sample(*value))).collect())
+    MetricValues::Samples(values.iter().enumerate().map(|(at, value)| (format!("p{at}"), sample(*value))).collect())
 }
 
-fn run(autoscaler: &Tree, replicas: i64, readings: &[Result<Reading, MetricError>]) -> Plan {
+fn run(autoscaler: &Tree, replicas: i64, readings: &[Result<MetricValues, MetricError>]) -> Plan {
     let (scale, pods, options) = (scale(replicas), pods(replicas as usize), Options::default());
     let now = Timestamp { seconds: 10_000, nanos: 0 };
     let look = Inputs { autoscaler, scale: &scale, pods: &pods, options: &options, now };
@@ -120,7 +120,7 @@ fn missing_metrics_prevent_scale_down() {
     let plan = run(&two, 2, &[Ok(samples(&[1000; 2])), missing()]);
     assert_eq!(plan.scale.as_ref().map(|(size, _)| *size), Some(4), "growing is safe");
     assert_eq!(plan.events[0].reason, "FailedGetExternalMetric");
-    let plan = run(&two, 2, &[Ok(samples(&[100; 2])), Ok(Reading::Value(20_000))]);
+    let plan = run(&two, 2, &[Ok(samples(&[100; 2])), Ok(MetricValues::Value(20_000))]);
     assert_eq!(plan.scale, Some((4, "external metric q(nil) above target".to_string())));
 }
 
@@ -133,7 +133,7 @@ fn scales_up_from_zero_only_if_it_scaled_to_zero() {
         json(&format!(r#"{{"spec":{spec},"status":{{"conditions":[{condition}]}}}}"#))
     };
     let check = |min: i64, asleep: &str, value: i64, want: Option<i64>| {
-        let plan = run(&with(min, asleep), 0, &[Ok(Reading::Value(value))]);
+        let plan = run(&with(min, asleep), 0, &[Ok(MetricValues::Value(value))]);
         assert_eq!(plan.scale.map(|(size, _)| size), want, "{min} {asleep} {value}");
     };
     check(0, "True", 30_000, Some(3));

@@ -41,7 +41,7 @@ fn node(ready: &str, in_use: &[&str], attached: &[&str]) -> Tree {
 
 fn planned(node: Option<&Tree>, desired: &[DesiredAttachment], attachments: &[Arc<Tree>], idle: i64) -> Plan {
     let idle_since = attachments.iter().map(|other| (other.str("metadata.name").to_string(), 1000 - idle)).collect();
-    plan(&Observed {
+    plan(&ObservedState {
         node_name: "node",
         node,
         desired,
@@ -73,9 +73,9 @@ fn attaches_a_volume_once() {
     assert_eq!((waiting.create.len(), waiting.attached), (0, None));
     let done = planned(Some(&node), &want, &[attachment("v", true)], 0);
     assert_eq!(done.attached.as_ref().map(Vec::len), Some(1));
-    assert_eq!(done.notes[0].1.message, "AttachVolume.Attach succeeded for volume \"v\" ");
-    let told = super::tests::node("True", &["v"], &["v"]);
-    assert_eq!(planned(Some(&told), &want, &[attachment("v", true)], 0), Plan::default());
+    assert_eq!(done.events[0].1.message, "AttachVolume.Attach succeeded for volume \"v\" ");
+    let reported = super::tests::node("True", &["v"], &["v"]);
+    assert_eq!(planned(Some(&reported), &want, &[attachment("v", true)], 0), Plan::default());
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn reports_multi_attach_errors() {
     let check = |mode: &str, users: Vec<Arc<Tree>>, want: Option<&str>| {
         let desired = DesiredAttachment { elsewhere: vec![("other".to_string(), users)], ..desired("v", mode) };
         let plan = planned(Some(&node), &[desired], &[], 0);
-        assert_eq!(plan.notes.first().map(|(_, note)| note.message.as_str()), want);
+        assert_eq!(plan.events.first().map(|(_, event)| event.message.as_str()), want);
         assert_eq!(plan.create.is_empty(), want.is_some());
     };
     check("ReadWriteMany", vec![], None);
@@ -121,8 +121,8 @@ fn updates_node_status_before_detach() {
     let plan =
         planned(Some(&node), &[desired("w", "ReadWriteOnce")], &[attachment("v", true), attachment("w", true)], 0);
     assert_eq!(plan.delete.len(), 1);
-    let told: Vec<String> = plan.attached.iter().flatten().map(|volume| volume.str("name").to_string()).collect();
-    assert_eq!(told, ["kubernetes.io/csi/d^w"]);
+    let attached: Vec<String> = plan.attached.iter().flatten().map(|volume| volume.str("name").to_string()).collect();
+    assert_eq!(attached, ["kubernetes.io/csi/d^w"]);
 }
 
 #[test]
@@ -130,5 +130,5 @@ fn reports_attach_failures_to_pods() {
     let mut failed = (*attachment("v", false)).clone();
     failed.child("status").set("attachError", tree! { "message" => "no room" });
     let plan = planned(Some(&node("True", &[], &[])), &[desired("v", "ReadWriteOnce")], &[Arc::new(failed)], 0);
-    assert_eq!(plan.notes[0].1.message, "AttachVolume.Attach failed for volume \"v\" : no room");
+    assert_eq!(plan.events[0].1.message, "AttachVolume.Attach failed for volume \"v\" : no room");
 }

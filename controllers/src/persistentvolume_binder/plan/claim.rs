@@ -5,14 +5,14 @@ use std::sync::Arc;
 use api::Tree;
 
 use super::matching::{best, mismatch};
-use crate::support::nodes::reaches;
-use crate::support::note::Note;
+use crate::support::event_message::EventMessage;
+use crate::support::nodes::is_accessible_from;
 use crate::support::volumes::{
     BIND_COMPLETED, PROVISIONER, SELECTED_NODE, annotation, class_of, has_annotation, is_default_class, is_for,
     leaves_class_open,
 };
 
-pub(crate) struct Observed<'a> {
+pub(crate) struct ObservedState<'a> {
     pub claim: &'a Tree,
     /// The volume that the claim names.
     pub named: Option<Arc<Tree>>,
@@ -32,31 +32,31 @@ pub(crate) enum Plan {
     /// The phase stays or becomes `Pending` or `Lost`.
     Wait {
         phase: &'static str,
-        note: Option<Note>,
+        event: Option<EventMessage>,
     },
     Bind(Arc<Tree>),
-    /// The default class, for a claim that was created before there was one.
+    /// The default class, for a claim that was created before the class.
     SetClass(String),
     /// A pod was bound to a node without the scheduler: the volume must be available there.
     SelectNode(String),
     /// An external provisioner creates the volume once the claim names it.
     Provision {
         provisioner: String,
-        note: Note,
+        event: EventMessage,
     },
 }
 
 impl Plan {
-    fn pending(note: Note) -> Plan {
-        Plan::Wait { phase: "Pending", note: Some(note) }
+    fn pending(event: EventMessage) -> Plan {
+        Plan::Wait { phase: "Pending", event: Some(event) }
     }
 
     fn lost(reason: &'static str, message: &str) -> Plan {
-        Plan::Wait { phase: "Lost", note: Some(Note::warning(reason, message)) }
+        Plan::Wait { phase: "Lost", event: Some(EventMessage::warning(reason, message)) }
     }
 }
 
-pub(crate) fn plan(observed: &Observed<'_>) -> Plan {
+pub(crate) fn plan(observed: &ObservedState<'_>) -> Plan {
     match (has_annotation(observed.claim, BIND_COMPLETED), observed.claim.str("spec.volumeName")) {
         (true, "") => {
             Plan::lost("ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
@@ -67,7 +67,7 @@ pub(crate) fn plan(observed: &Observed<'_>) -> Plan {
     }
 }
 
-fn plan_bound(observed: &Observed<'_>) -> Plan {
+fn plan_bound(observed: &ObservedState<'_>) -> Plan {
     let Some(volume) = &observed.named else {
         return Plan::lost("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!");
     };
@@ -79,31 +79,31 @@ fn plan_bound(observed: &Observed<'_>) -> Plan {
 }
 
 /// The claim names a volume.
-fn plan_named(observed: &Observed<'_>) -> Plan {
-    let Some(volume) = &observed.named else { return Plan::Wait { phase: "Pending", note: None } };
+fn plan_named(observed: &ObservedState<'_>) -> Plan {
+    let Some(volume) = &observed.named else { return Plan::Wait { phase: "Pending", event: None } };
     let name = volume.str("metadata.name");
     if is_for(volume, observed.claim) {
         return Plan::Bind(volume.clone());
     }
     if !volume.at("spec.claimRef").is_null() {
         let message = format!("volume {name:?} already bound to a different claim.");
-        return Plan::pending(Note::warning("FailedBinding", message));
+        return Plan::pending(EventMessage::warning("FailedBinding", message));
     }
     match mismatch(volume, observed.claim) {
         None => Plan::Bind(volume.clone()),
         Some(why) => {
             let message = format!("Cannot bind to requested volume {name:?}: {why}");
-            Plan::pending(Note::warning("VolumeMismatch", message))
+            Plan::pending(EventMessage::warning("VolumeMismatch", message))
         }
     }
 }
 
 /// Any matching volume may be bound.
-fn plan_any(observed: &Observed<'_>) -> Plan {
+fn plan_any(observed: &ObservedState<'_>) -> Plan {
     let claim = observed.claim;
     let waits = observed.class.is_some_and(|class| class.str("volumeBindingMode") == "WaitForFirstConsumer");
     let near = |node: &Arc<Tree>| {
-        let reaching = observed.volumes.iter().filter(|volume| reaches(volume, node)).cloned();
+        let reaching = observed.volumes.iter().filter(|volume| is_accessible_from(volume, node)).cloned();
         best(claim, &reaching.collect::<Vec<_>>(), false)
     };
     // A claim with a selected node may bind any volume that is reachable from it.
@@ -120,7 +120,7 @@ fn plan_any(observed: &Observed<'_>) -> Plan {
         return plan_consumer(observed);
     }
     match class_of(claim) {
-        "" => Plan::pending(Note::normal(
+        "" => Plan::pending(EventMessage::normal(
             "FailedBinding",
             "no persistent volumes available for this claim and no storage class is set",
         )),
@@ -137,21 +137,23 @@ pub(crate) fn default_class(classes: &[Arc<Tree>]) -> Option<&Arc<Tree>> {
     classes.iter().filter(|class| is_default_class(class)).min_by_key(key)
 }
 
-fn plan_consumer(observed: &Observed<'_>) -> Plan {
+fn plan_consumer(observed: &ObservedState<'_>) -> Plan {
     let placed = observed.pods.iter().map(|pod| pod.str("spec.nodeName")).find(|node| !node.is_empty());
     if let Some(node) = placed {
         return Plan::SelectNode(node.to_string());
     }
     let names: Vec<&str> = observed.pods.iter().map(|pod| pod.str("metadata.name")).collect();
     Plan::pending(match names.as_slice() {
-        [] => Note::normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding"),
-        [one] => Note::normal("WaitForPodScheduled", format!("waiting for pod {one} to be scheduled")),
-        all => Note::normal("WaitForPodScheduled", format!("waiting for pods {} to be scheduled", all.join(","))),
+        [] => EventMessage::normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding"),
+        [one] => EventMessage::normal("WaitForPodScheduled", format!("waiting for pod {one} to be scheduled")),
+        all => {
+            EventMessage::normal("WaitForPodScheduled", format!("waiting for pods {} to be scheduled", all.join(",")))
+        }
     })
 }
 
-fn plan_provision(observed: &Observed<'_>, name: &str) -> Plan {
-    let failed = |why: String| Plan::pending(Note::warning("ProvisioningFailed", why));
+fn plan_provision(observed: &ObservedState<'_>, name: &str) -> Plan {
+    let failed = |why: String| Plan::pending(EventMessage::warning("ProvisioningFailed", why));
     let Some(class) = observed.class else {
         return failed(format!("storageclass.storage.k8s.io {name:?} not found"));
     };
@@ -165,10 +167,10 @@ fn plan_provision(observed: &Observed<'_>, name: &str) -> Plan {
          system administrator. If volume creation is delayed, please verify that the provisioner is running and \
          correctly registered."
     );
-    let note = Note::normal("ExternalProvisioning", message);
+    let event = EventMessage::normal("ExternalProvisioning", message);
     match annotation(observed.claim, PROVISIONER) == provisioner {
-        true => Plan::pending(note),
-        false => Plan::Provision { provisioner: provisioner.to_string(), note },
+        true => Plan::pending(event),
+        false => Plan::Provision { provisioner: provisioner.to_string(), event },
     }
 }
 
@@ -239,7 +241,7 @@ mod tests {
         fn check(self, want: &str) {
             let name = class_of(&self.claim).to_string();
             let class = self.classes.iter().find(|class| class.str("metadata.name") == name);
-            let observed = Observed {
+            let observed = ObservedState {
                 claim: &self.claim,
                 named: self.named,
                 volumes: &self.volumes,
@@ -249,7 +251,9 @@ mod tests {
                 node: self.node,
             };
             let got = match plan(&observed) {
-                Plan::Wait { phase, note } => format!("{phase} {}", note.map(|note| note.message).unwrap_or_default()),
+                Plan::Wait { phase, event } => {
+                    format!("{phase} {}", event.map(|event| event.message).unwrap_or_default())
+                }
                 Plan::Bind(volume) => format!("bind {}", volume.str("metadata.name")),
                 Plan::SetClass(name) => format!("class {name}"),
                 Plan::SelectNode(node) => format!("node {node}"),

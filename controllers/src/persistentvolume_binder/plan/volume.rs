@@ -3,7 +3,7 @@
 use api::Tree;
 
 use super::matching::mode;
-use crate::support::note::Note;
+use crate::support::event_message::EventMessage;
 use crate::support::volumes::{MIGRATED_TO, PROVISIONED_BY, annotation, has_annotation};
 
 #[derive(Debug, PartialEq)]
@@ -13,20 +13,20 @@ pub(crate) enum Plan {
     /// The sync of the claim completes the binding.
     LeaveToClaim,
     /// The two can never be bound: the events for the volume and the claim.
-    Mismatch { volume: Note, claim: Note },
+    Mismatch { volume: EventMessage, claim: EventMessage },
     /// The claim was bound to another volume.
     Unbind,
-    /// The claim is gone. `missing` means that no claim of the name was observed, which also happens if the claim is
+    /// The claim does not exist. `missing` means that no claim of the name was observed, which also happens if the claim is
     /// newer than the informer.
-    Release { missing: bool, reclaim: Reclaim },
+    Release { missing: bool, reclaim: ReclaimAction },
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Reclaim {
+pub(crate) enum ReclaimAction {
     /// Retained, or deleted by its provisioner.
     Leave,
     /// The reclaim policy cannot be carried out.
-    Fail(Note),
+    Fail(EventMessage),
 }
 
 /// `claim` is the claim of the volume's claimRef.
@@ -50,13 +50,13 @@ pub(crate) fn plan(volume: &Tree, claim: Option<&Tree>) -> Plan {
 }
 
 fn mismatch(volume: &Tree, claim: &Tree) -> Plan {
-    let note = |text: String| Note::warning("VolumeMismatch", text);
+    let event = |text: String| EventMessage::warning("VolumeMismatch", text);
     Plan::Mismatch {
-        volume: note(format!(
+        volume: event(format!(
             "Cannot bind PersistentVolume to requested PersistentVolumeClaim {:?} due to incompatible volumeMode.",
             claim.str("metadata.name")
         )),
-        claim: note(format!(
+        claim: event(format!(
             "Cannot bind PersistentVolume {:?} to requested PersistentVolumeClaim due to incompatible volumeMode.",
             volume.str("metadata.name")
         )),
@@ -64,7 +64,7 @@ fn mismatch(volume: &Tree, claim: &Tree) -> Plan {
 }
 
 fn release(volume: &Tree, missing: bool) -> Plan {
-    let reclaim = if has_annotation(volume, MIGRATED_TO) { Reclaim::Leave } else { reclaim(volume) };
+    let reclaim = if has_annotation(volume, MIGRATED_TO) { ReclaimAction::Leave } else { reclaim(volume) };
     Plan::Release { missing, reclaim }
 }
 
@@ -72,12 +72,15 @@ fn policy(volume: &Tree) -> &str {
     volume.str("spec.persistentVolumeReclaimPolicy")
 }
 
-fn reclaim(volume: &Tree) -> Reclaim {
+fn reclaim(volume: &Tree) -> ReclaimAction {
     match policy(volume) {
-        "Retain" => Reclaim::Leave,
+        "Retain" => ReclaimAction::Leave,
         "Delete" => delete(volume),
-        "Recycle" => Reclaim::Fail(Note::warning("VolumeFailedRecycle", "No recycler plugin found for the volume!")),
-        _ => Reclaim::Fail(Note::warning(
+        "Recycle" => ReclaimAction::Fail(EventMessage::warning(
+            "VolumeFailedRecycle",
+            "No recycler plugin found for the volume!",
+        )),
+        _ => ReclaimAction::Fail(EventMessage::warning(
             "VolumeUnknownReclaimPolicy",
             "Volume has unrecognized PersistentVolumeReclaimPolicy",
         )),
@@ -85,12 +88,12 @@ fn reclaim(volume: &Tree) -> Reclaim {
 }
 
 /// A volume is deleted by its provisioner; a manually created one has none.
-fn delete(volume: &Tree) -> Reclaim {
+fn delete(volume: &Tree) -> ReclaimAction {
     let maker = annotation(volume, PROVISIONED_BY);
-    let failed = |why: String| Reclaim::Fail(Note::warning("VolumeFailedDelete", why));
+    let failed = |why: String| ReclaimAction::Fail(EventMessage::warning("VolumeFailedDelete", why));
     let path = volume.str("spec.hostPath.path");
     if !maker.is_empty() && !maker.starts_with("kubernetes.io/") {
-        return Reclaim::Leave;
+        return ReclaimAction::Leave;
     }
     if !path.is_empty() && !path.starts_with("/tmp/") {
         return failed(format!("host_path deleter only supports /tmp/.+ but received provided {path}"));
@@ -129,8 +132,8 @@ mod tests {
         check(&volume("u", "Retain"), Some(&claim("u", "v")), Plan::Phase("Bound"));
         check(&volume("u", "Retain"), Some(&claim("u", "")), Plan::LeaveToClaim);
         check(&volume("u", "Retain"), Some(&claim("u", "other")), Plan::Unbind);
-        check(&volume("u", "Retain"), None, Plan::Release { missing: true, reclaim: Reclaim::Leave });
-        let another = Plan::Release { missing: false, reclaim: Reclaim::Leave };
+        check(&volume("u", "Retain"), None, Plan::Release { missing: true, reclaim: ReclaimAction::Leave });
+        let another = Plan::Release { missing: false, reclaim: ReclaimAction::Leave };
         check(&volume("u", "Retain"), Some(&claim("x", "v")), another);
         let mut block = claim("u", "");
         block.child("spec").set("volumeMode", "Block");
@@ -140,10 +143,10 @@ mod tests {
     #[test]
     fn reclaims_by_policy() {
         let check = |volume: &Tree, want: Option<&str>| {
-            let Plan::Release { reclaim, .. } = plan(volume, None) else { panic!("its claim is gone") };
+            let Plan::Release { reclaim, .. } = plan(volume, None) else { panic!("its claim is deleted") };
             let got = match &reclaim {
-                Reclaim::Leave => None,
-                Reclaim::Fail(note) => Some(note.message.as_str()),
+                ReclaimAction::Leave => None,
+                ReclaimAction::Fail(event) => Some(event.message.as_str()),
             };
             assert_eq!(got, want);
         };

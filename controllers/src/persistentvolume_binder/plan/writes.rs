@@ -132,7 +132,7 @@ mod tests {
         assert!(has_annotation(&claim, BIND_COMPLETED) && has_annotation(&claim, BOUND_BY_CONTROLLER));
         assert_eq!(bound_claim(&claim, &volume), None);
 
-        let claim = claim_status(&claim, "Bound", Some(&volume)).expect("it is told");
+        let claim = claim_status(&claim, "Bound", Some(&volume)).expect("the status changes");
         let status = tree! {
             "phase" => "Bound", "accessModes" => list!["ReadWriteOnce"], "capacity" => tree! { "storage" => "2Gi" },
         };

@@ -29,8 +29,8 @@ fn check_service(service: &Tree, there: &[Tree], others: &[Tree], want: &[(&str,
     let got: Vec<(String, String, bool)> = got
         .into_iter()
         .map(|finding| {
-            let note = finding.note.map_or_else(Default::default, |note| (note.reason.to_string(), note.message));
-            (note.0, note.1, finding.create.is_some())
+            let event = finding.event.map_or_else(Default::default, |event| (event.reason.to_string(), event.message));
+            (event.0, event.1, finding.create.is_some())
         })
         .collect();
     let want: Vec<(String, String, bool)> =
@@ -76,7 +76,7 @@ fn deletes_unreferenced_addresses() {
         let find = |_: &str, name: &str| services.iter().find(|one| one.str("metadata.name") == name).cloned();
         assert_eq!(plan_address(address, &|namespace, name| find(namespace, name).map(Arc::new), now), want);
     };
-    let gone = |reason: &'static str, text: &str| AddressAction::Delete(Note::warning(reason, text));
+    let gone = |reason: &'static str, text: &str| AddressAction::Delete(EventMessage::warning(reason, text));
     let own = address("10.96.0.7", "a");
     check(&own, &[service("a", &["10.96.0.7"])], 500, AddressAction::Keep);
     let wrong = "IPAddress: 10.96.0.7 for Service n/a has a wrong reference; cleaning up";

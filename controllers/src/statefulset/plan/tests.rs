@@ -75,7 +75,7 @@ fn decide(set: &Tree, pods: &[&str], claims: &[Tree]) -> Vec<Action> {
     let pods = pods_of(pods, set);
     let find = |name: &str| claims.iter().find(|claim| claim.str("metadata.name") == name).cloned().map(Arc::new);
     let observed =
-        Observed { set, pods: &pods, claim: &find, current: revision("old"), update: revision("new"), now: NOW };
+        ObservedState { set, pods: &pods, claim: &find, current: revision("old"), update: revision("new"), now: NOW };
     plan(&observed).into_iter().flatten().collect()
 }
 
@@ -196,7 +196,7 @@ fn creates_claims_before_the_pod() {
 #[test]
 fn retention_policy_sets_claim_owners() {
     let owners = |set: &Tree, pods: &[&str]| -> String {
-        let claim = claim::of_pod(&with_claims(9, "Retain", "Retain"), 1).pop().expect("a claim");
+        let claim = claim::claims_of_pod(&with_claims(9, "Retain", "Retain"), 1).pop().expect("a claim");
         let actions = decide(set, pods, &[claim]);
         let claims = actions.iter().filter_map(|action| match action {
             Action::UpdateClaim(claim) => Some(claim),
@@ -239,11 +239,11 @@ fn newest_revision_has_the_template() {
     let revision =
         |number: i64, image: &str| Arc::new(tree! { "revision" => number, "data" => history::data(&template(image)) });
     let set = set(1);
-    assert_eq!(newest(&set, &[]), Newest::Create(1));
-    assert_eq!(newest(&set, &[revision(4, "old")]), Newest::Create(5));
+    assert_eq!(newest(&set, &[]), RevisionChange::Create(1));
+    assert_eq!(newest(&set, &[revision(4, "old")]), RevisionChange::Create(5));
     let new = revision(2, "new");
-    assert_eq!(newest(&set, &[revision(1, "old"), new.clone()]), Newest::Keep(new.clone()));
-    let Newest::Renumber(back) = newest(&set, &[new, revision(3, "old")]) else { panic!("it comes back") };
+    assert_eq!(newest(&set, &[revision(1, "old"), new.clone()]), RevisionChange::Keep(new.clone()));
+    let RevisionChange::Renumber(back) = newest(&set, &[new, revision(3, "old")]) else { panic!("it comes back") };
     assert_eq!(back.int("revision"), Some(4));
 }
 
@@ -265,7 +265,8 @@ fn random_sequences_converge() {
             let texts: Vec<String> = pods.iter().map(text).collect();
             let trees: Vec<Arc<Tree>> = texts.iter().map(|text| pod_of(text, set)).collect();
             let (current, update_revision) = (revision("old"), revision(update));
-            let observed = Observed { set, pods: &trees, claim: &|_| None, current, update: update_revision, now: NOW };
+            let observed =
+                ObservedState { set, pods: &trees, claim: &|_| None, current, update: update_revision, now: NOW };
             let actions: Vec<Action> = plan(&observed).into_iter().flatten().collect();
             let busy = !actions.is_empty();
             for action in actions {

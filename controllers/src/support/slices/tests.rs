@@ -9,7 +9,7 @@ fn slice(name: &str, from: usize, to: usize) -> Arc<Tree> {
     Arc::new(tree! { "metadata" => tree! { "name" => name, "labels" => tree! {} }, "endpoints" => endpoints })
 }
 
-/// Slices with so many endpoints each, and the desired ones: what is created, updated and deleted.
+/// Slices with the given numbers of endpoints, and the desired endpoints: the created, updated and deleted slices.
 fn check(existing: &[(usize, usize)], wanted: std::ops::Range<usize>, want: (usize, &[&str], &[&str])) {
     let existing: Vec<Arc<Tree>> =
         existing.iter().enumerate().map(|(at, (from, to))| slice(&format!("s{at}"), *from, *to)).collect();

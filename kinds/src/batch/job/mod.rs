@@ -40,6 +40,9 @@ pub static KIND: Kind = Kind {
     selectable: &[Selectable { name: "status.successful", get: successful }],
     lifecycle: Lifecycle {
         orphans_by_default: true,
+        deletion_warning: Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+        ),
         labels_from: Some("spec.template.metadata.labels"),
         ..Lifecycle::DEFAULT
     },

@@ -54,8 +54,8 @@ pub(super) fn prepare_update(job: &mut Tree, old: &Tree, context: &Context<'_>) 
     label_as_template(job);
 }
 
-/// A Job without labels gets the labels of its template, including generated ones. Not as a default: labels given by
-/// the client would then look the same.
+/// A Job without labels gets the labels of its template, including generated ones. This is not a default: labels of the
+/// client would then look the same.
 fn label_as_template(job: &mut Tree) {
     let labels = job.at("spec.template.metadata.labels");
     if job.map("metadata.labels").is_empty() && !labels.is_null() {

@@ -11,7 +11,7 @@ use crate::checks;
 
 const STATUS: Path<'static> = Path::root("status");
 
-/// What this write changes.
+/// The changes of this write.
 struct Changes<'a> {
     job: &'a Tree,
     old: &'a Tree,

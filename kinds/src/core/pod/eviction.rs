@@ -15,7 +15,7 @@ const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruptio
 const TWO_BUDGETS: &str =
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 
-/// What to do with an eviction.
+/// The decision about an eviction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     /// Delete the pod. With `as_read` only the version of the decision: a pod that has become ready since counts for
@@ -76,7 +76,7 @@ fn decide_by_budget(pod: &Tree, budget: &Tree, now: i64) -> Decision {
     }
 }
 
-/// Takes one allowed disruption from a budget.
+/// Subtracts one allowed disruption from a budget.
 fn spend(budget: &Tree, pod: &str, now: i64) -> Result<Tree, Box<Status>> {
     let name = budget.str("metadata.name");
     let status = budget.at("status");

@@ -80,7 +80,7 @@ pub static KIND: Kind = Kind {
     ..Kind::namespaced("", "v1", "Pod", "pods", "pod")
 };
 
-/// The seconds that a pod gets: those of the client, otherwise its own, and none where nothing runs.
+/// The grace period of a pod in seconds: the client's, otherwise the pod's own, and zero if nothing runs.
 fn grace_period(pod: &Tree, requested: Option<i64>) -> i64 {
     let own = pod.int("spec.terminationGracePeriodSeconds").unwrap_or(30);
     let seconds = requested.unwrap_or(own);
@@ -158,7 +158,7 @@ mod tests {
         prepare::set_defaults(&mut pod);
         (KIND.cells)(&pod, 0);
         warnings(&pod, None);
-        // Compared with itself: diffs would take most of the time.
+        // Compared with itself: diffs would dominate the measured time.
         (KIND.validate_update)(&pod, &pod, &mut errors);
         status::validate(&pod, old, &mut errors);
         resize::validate(&pod, old, &mut errors);

@@ -10,11 +10,11 @@ use crate::prepare;
 pub(super) fn set_defaults(pod: &mut Tree) {
     podspec::set_pod_defaults(pod);
     podspec::drop_init_container_annotations(pod);
-    agree_on_addresses(pod);
+    sync_pod_ips(pod);
 }
 
 /// The first address is stored in two fields. The older one takes precedence, since older clients only write that.
-fn agree_on_addresses(pod: &mut Tree) {
+fn sync_pod_ips(pod: &mut Tree) {
     let Some(status) = pod.get_mut("status") else { return };
     let old = status.str("podIP").to_string();
     let first = status.list("podIPs").first().map(|address| address.str("ip").to_string());
@@ -153,7 +153,7 @@ mod tests {
     fn pod_ip_fields_agree() {
         let check = |status: Tree, ip: &str| {
             let mut pod = tree! { "status" => status.clone() };
-            agree_on_addresses(&mut pod);
+            sync_pod_ips(&mut pod);
             assert_eq!(pod.str("status.podIP"), ip, "{status:?}");
             assert_eq!(pod.list("status.podIPs")[0].str("ip"), ip, "{status:?}");
         };

@@ -11,8 +11,8 @@ use crate::prepare;
 
 const CONTAINERS: &[&str] = &["containers", "initContainers"];
 
-/// Keeps everything except resources and resize policies. Added, removed, moved or renamed containers are left for
-/// validation to reject.
+/// Keeps everything except resources and resize policies. Validation rejects added, removed, moved or renamed
+/// containers.
 pub fn prepare(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
     let before = old.at("spec");
     if CONTAINERS.iter().all(|list| pod.at("spec").list(list).len() == before.list(list).len()) {

@@ -19,7 +19,7 @@ pub(super) fn prepare(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_observed_generations(pod, old);
 }
 
-/// Clients that do not know observedGeneration must not remove it.
+/// Clients that do not support observedGeneration must not remove it.
 fn keep_observed_generations(pod: &mut Tree, old: &Tree) {
     let status = pod.child("status");
     if status.int("observedGeneration").unwrap_or(0) == 0 {

@@ -1,4 +1,4 @@
-//! What a service needs from the cluster's pools. The server owns the pools; these functions only read services.
+//! The addresses and ports that a service needs. The server owns the pools; these functions only read services.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -148,18 +148,18 @@ fn keep_node_ports(service: &mut Tree, old: &Tree) {
     }
 }
 
-/// What is released when `old` becomes `new` (null on deletion).
+/// The allocations that are released when `old` becomes `new` (null on deletion).
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Released {
+pub struct ReleasedAllocations {
     pub cluster_ips: Vec<String>,
     pub node_ports: Vec<NodePort>,
 }
 
 /// The addresses and ports that an update releases.
-pub fn released(old: &Tree, new: &Tree) -> Released {
+pub fn released(old: &Tree, new: &Tree) -> ReleasedAllocations {
     let kept = cluster_ips(new);
     let ports = node_ports(new);
-    Released {
+    ReleasedAllocations {
         cluster_ips: cluster_ips(old).into_iter().filter(|ip| !kept.contains(ip)).map(str::to_string).collect(),
         node_ports: node_ports(old).into_iter().filter(|port| !ports.contains(port)).collect(),
     }
@@ -179,9 +179,9 @@ mod tests {
             "ports" => list![tree! { "port" => 80, "protocol" => "TCP", "nodePort" => 30000 }],
         } };
         let port = NodePort { protocol: "TCP".into(), number: 30000 };
-        let want = Released { cluster_ips: vec!["10.0.0.1".into()], node_ports: vec![port] };
+        let want = ReleasedAllocations { cluster_ips: vec!["10.0.0.1".into()], node_ports: vec![port] };
         assert_eq!(released(&service, &Tree::Null), want);
-        assert_eq!(released(&service, &service), Released::default());
+        assert_eq!(released(&service, &service), ReleasedAllocations::default());
     }
 
     #[test]

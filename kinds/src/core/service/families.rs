@@ -12,8 +12,8 @@ const REQUIRE_DUAL_STACK: &str = "RequireDualStack";
 const PREFER_DUAL_STACK: &str = "PreferDualStack";
 
 /// Sets missing ipFamilyPolicy and ipFamilies, or reports why it cannot. `cluster` lists the cluster's families, the
-/// default one first; `old` is null for a new service. Called before allocation and validation; its errors are
-/// returned alone.
+/// default first; `old` is null for a new service. Called before allocation and validation; its errors are returned
+/// alone.
 pub fn set_families(service: &mut Tree, old: &Tree, cluster: &[&str], errors: &mut Errors) {
     if service.str("spec.type") == EXTERNAL_NAME || keeps_preference(service, old) {
         return;

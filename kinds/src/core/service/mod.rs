@@ -1,5 +1,5 @@
-//! Service. Addresses and node ports are allocated by the server: `families` and `allocation` say what a service
-//! needs, keeps and releases.
+//! Service. The server allocates addresses and node ports: `families` and `allocation` compute what a service needs,
+//! keeps and releases.
 
 pub mod allocation;
 mod cells;

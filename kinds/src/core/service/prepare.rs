@@ -23,7 +23,7 @@ pub(super) fn prepare_update(service: &mut Tree, old: &Tree, _: &Context<'_>) {
     drop_fields_of_other_type(service, old);
 }
 
-/// For clients that only know `clusterIP`.
+/// Supports clients that only use `clusterIP`.
 fn normalize_cluster_ips(service: &mut Tree, old: &Tree) {
     let same_ip = service.str("spec.clusterIP") == old.str("spec.clusterIP");
     if service.list("spec.clusterIPs").is_empty() && same_ip && !old.list("spec.clusterIPs").is_empty() {

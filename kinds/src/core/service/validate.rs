@@ -10,7 +10,7 @@ use super::{
     CLUSTER_IP, EXTERNAL_NAME, LOAD_BALANCER, NODE_PORT, externally_accessible, is_headless, kind_of,
     needs_health_check_node_port,
 };
-use crate::checks::{self, Stored};
+use crate::checks::{self, StoredValues};
 use crate::meta;
 
 const SPEC: Path<'static> = Path::root("spec");
@@ -288,7 +288,7 @@ fn validate_external_traffic(service: &Tree, errors: &mut Errors) {
     }
     let path = SPEC.field("healthCheckNodePort");
     match (needs_health_check_node_port(service), service.int("spec.healthCheckNodePort").unwrap_or(0)) {
-        // A missing but needed one is allocated later.
+        // A missing but required port is allocated later.
         (_, 0) => {}
         (true, number) => checks::port_number(number, &path, errors),
         (false, number) => {
@@ -322,7 +322,7 @@ pub(super) fn validate_status(service: &Tree, old: &Tree, errors: &mut Errors) {
     }
 }
 
-fn validate_ingress_ip(ingress: &Tree, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_ingress_ip(ingress: &Tree, stored: &StoredValues<'_>, path: &Path<'_>, errors: &mut Errors) {
     let ip = ingress.str("ip");
     if !ip.is_empty() {
         checks::ip(ip, stored, &path.field("ip"), errors);

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use api::quantity::Quantity;
 use api::{Str, Tree};
 
-pub(crate) type List = BTreeMap<Str, Quantity>;
+pub(crate) type ResourceList = BTreeMap<Str, Quantity>;
 
-pub(crate) fn requests(spec: &Tree) -> List {
+pub(crate) fn requests(spec: &Tree) -> ResourceList {
     aggregate(spec, "resources.requests")
 }
 
-pub(crate) fn limits(spec: &Tree) -> List {
+pub(crate) fn limits(spec: &Tree) -> ResourceList {
     aggregate(spec, "resources.limits")
 }
 
@@ -28,13 +28,13 @@ pub(crate) fn all_containers_limit(spec: &Tree, name: &str) -> bool {
         && spec.list("initContainers").iter().filter(|init| is_restartable(init)).all(limits)
 }
 
-fn aggregate(spec: &Tree, path: &str) -> List {
-    let mut sum = List::new();
+fn aggregate(spec: &Tree, path: &str) -> ResourceList {
+    let mut sum = ResourceList::new();
     for container in spec.list("containers") {
         add(&mut sum, container, path);
     }
-    let mut sidecars = List::new();
-    let mut most = List::new();
+    let mut sidecars = ResourceList::new();
+    let mut most = ResourceList::new();
     for init in spec.list("initContainers") {
         let mut together = sidecars.clone();
         add(&mut together, init, path);
@@ -48,7 +48,7 @@ fn aggregate(spec: &Tree, path: &str) -> List {
     sum
 }
 
-fn add(sum: &mut List, container: &Tree, path: &str) {
+fn add(sum: &mut ResourceList, container: &Tree, path: &str) {
     for (name, value) in container.map(path).iter() {
         let quantity = super::read(value);
         match sum.get_mut(name) {
@@ -60,7 +60,7 @@ fn add(sum: &mut List, container: &Tree, path: &str) {
     }
 }
 
-fn raise(list: &mut List, other: List) {
+fn raise(list: &mut ResourceList, other: ResourceList) {
     for (name, quantity) in other {
         match list.get_mut(&name) {
             Some(entry) if *entry >= quantity => {}

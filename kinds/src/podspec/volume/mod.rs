@@ -10,9 +10,9 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 use super::check;
-use super::seen::Seen;
+use super::small_set::SmallSet;
 
-/// What volume validation needs to know of the pod.
+/// The fields of the pod that volume validation needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pod<'a> {
     /// Not a template.
@@ -61,8 +61,8 @@ const SOURCES: &[(&str, &str, &str, Validate)] = &[
 /// Validates the volumes and returns those without errors, which containers can mount.
 pub(crate) fn validate<'a>(volumes: &'a [Tree], pod: Pod<'_>, path: &Path<'_>, errors: &mut Errors) -> Vec<&'a Tree> {
     let mut right: Vec<&Tree> = Vec::with_capacity(volumes.len());
-    let mut names = Seen::new();
-    let made = claims_made_here(volumes, pod);
+    let mut names = SmallSet::new();
+    let made = ephemeral_claims(volumes, pod);
     for (index, volume) in volumes.iter().enumerate() {
         let path = path.index(index);
         let before = errors.len();
@@ -91,7 +91,7 @@ pub(crate) fn validate<'a>(volumes: &'a [Tree], pod: Pod<'_>, path: &Path<'_>, e
 }
 
 /// Claims of the pod's ephemeral volumes, to which no other volume may refer.
-fn claims_made_here(volumes: &[Tree], pod: Pod<'_>) -> HashSet<String> {
+fn ephemeral_claims(volumes: &[Tree], pod: Pod<'_>) -> HashSet<String> {
     if pod.name.is_empty() {
         return HashSet::new();
     }

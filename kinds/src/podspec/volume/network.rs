@@ -17,7 +17,7 @@ pub(crate) fn aws_elastic_block_store(source: &Tree, path: &Path<'_>, errors: &m
     partition(source, path, errors);
 }
 
-/// Zero, the whole disk, is allowed although the message says otherwise.
+/// Zero, the whole disk, is allowed although the message states otherwise.
 fn partition(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if let Some(number) = source.int("partition").filter(|number| !(0..=255).contains(number)) {
         errors.invalid(&path.field("partition"), number, &check::range_text(1, 255));

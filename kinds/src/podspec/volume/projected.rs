@@ -4,25 +4,25 @@ use api::field::{Errors, Path};
 use api::{Tree, validation};
 
 use super::local;
-use crate::podspec::seen::Seen;
+use crate::podspec::small_set::SmallSet;
 use crate::podspec::{check, selector};
 
 pub(crate) fn validate(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::file_mode(source, "defaultMode", path, errors);
     let sources = path.field("sources");
-    let mut paths = Paths { seen: Seen::new(), at: path };
+    let mut paths = ProjectedPaths { seen: SmallSet::new(), at: path };
     for (index, source) in source.list("sources").iter().enumerate() {
         validate_source(source, &mut paths, &sources.index(index), errors);
     }
 }
 
 /// The projected files; paths must be unique. Errors have the path of the volume.
-struct Paths<'a> {
-    seen: Seen<&'a str>,
+struct ProjectedPaths<'a> {
+    seen: SmallSet<&'a str>,
     at: &'a Path<'a>,
 }
 
-impl<'a> Paths<'a> {
+impl<'a> ProjectedPaths<'a> {
     /// `shown` is the value in the error.
     fn add(&mut self, path: &'a str, shown: &str, errors: &mut Errors) {
         if !self.seen.insert(path) {
@@ -31,7 +31,7 @@ impl<'a> Paths<'a> {
     }
 }
 
-fn validate_source<'a>(source: &'a Tree, paths: &mut Paths<'a>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_source<'a>(source: &'a Tree, paths: &mut ProjectedPaths<'a>, path: &Path<'_>, errors: &mut Errors) {
     for key in ["secret", "configMap"] {
         if let Some(source) = source.get(key) {
             validate_keys(source, paths, &path.field(key), errors);
@@ -60,7 +60,7 @@ fn validate_source<'a>(source: &'a Tree, paths: &mut Paths<'a>, path: &Path<'_>,
     }
 }
 
-fn validate_keys<'a>(source: &'a Tree, paths: &mut Paths<'a>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_keys<'a>(source: &'a Tree, paths: &mut ProjectedPaths<'a>, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "name", path, errors);
     let items = path.field("items");
     for (index, item) in source.list("items").iter().enumerate() {
@@ -91,7 +91,7 @@ fn validate_token(token: &Tree, volume: &Path<'_>, path: &Path<'_>, errors: &mut
     }
 }
 
-fn validate_trust_bundle<'a>(bundle: &'a Tree, paths: &mut Paths<'a>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_trust_bundle<'a>(bundle: &'a Tree, paths: &mut ProjectedPaths<'a>, path: &Path<'_>, errors: &mut Errors) {
     let (name, signer) = (bundle.get("name"), bundle.get("signerName"));
     match (name.and_then(Tree::as_str), signer.and_then(Tree::as_str)) {
         (Some(_), Some(_)) => errors.invalid(path, bundle, "only one of name and signerName may be used"),
@@ -166,7 +166,12 @@ const KEY_TYPES: &[&str] = &["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "EC
 const HOUR_SECONDS: i64 = 3600;
 const DAYS_91_SECONDS: i64 = 91 * 24 * HOUR_SECONDS;
 
-fn validate_certificate<'a>(certificate: &'a Tree, paths: &mut Paths<'a>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_certificate<'a>(
+    certificate: &'a Tree,
+    paths: &mut ProjectedPaths<'a>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     validate_signer_name(certificate.str("signerName"), &path.field("signerName"), errors);
     let key_type = certificate.str("keyType");
     if !KEY_TYPES.contains(&key_type) {

@@ -3,7 +3,7 @@
 use api::Tree;
 use api::field::go_quote;
 
-/// Paths are compared pairwise; with more than this in one volume they are not compared.
+/// Paths are compared pairwise; a volume with more paths than this is skipped.
 const MAX_COMPARED_PATHS: usize = 256;
 
 /// A file of a volume, and its source.

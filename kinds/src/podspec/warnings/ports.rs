@@ -79,7 +79,7 @@ fn go_port(port: &Tree) -> String {
     )
 }
 
-/// Two ports of one name: services and probes find the first.
+/// Two ports with one name: services and probes find the first.
 pub(crate) fn duplicate_names(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let mut first: HashMap<String, String> = HashMap::new();
     for_each_container(spec, path, &mut |container, path| {

@@ -58,9 +58,9 @@ pub enum ConfigError {
     Yaml { path: PathBuf, source: yaml::Error },
     #[error("{}: {source}", .path.display())]
     Invalid { path: PathBuf, source: InvalidField },
-    #[error("{}: there is no file of providers", .0.display())]
+    #[error("{}: the configuration file of credential providers does not exist", .0.display())]
     NoFile(PathBuf),
-    #[error("providers.name: {0:?} stands there twice")]
+    #[error("providers.name: duplicate name {0:?}")]
     Duplicate(String),
 }
 
@@ -228,7 +228,7 @@ mod tests {
         assert!(with_tokens[0].token.as_ref().is_some_and(|rules| rules.cached_by_token && rules.is_required));
         let cases = [
             (String::new(), "providers: at least 1 item"),
-            (format!("{GOOD}, {GOOD}"), "stands there twice"),
+            (format!("{GOOD}, {GOOD}"), "duplicate name"),
             (GOOD.replace("name: plugin", "name: ../plugin"), "providers[0].name"),
             (GOOD.replace("name: plugin", "name: other"), "plugin binary executable"),
             (GOOD.replace("kubelet.k8s.io/v1,", "kubelet.k8s.io/v2,"), "providers[0].apiVersion"),

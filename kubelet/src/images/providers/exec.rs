@@ -16,22 +16,22 @@ const MOST: u64 = 1 << 20;
 /// A plugin that has not responded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExecError {
-    #[error("it does not answer within {PATIENCE:?}")]
+    #[error("timed out after {PATIENCE:?}")]
     Timeout,
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    #[error("its answer: {0}")]
+    #[error("invalid response: {0}")]
     Json(#[from] json::Error),
     #[error("{status}: {stderr}")]
     Failed { status: std::process::ExitStatus, stderr: String },
 }
 
 pub(crate) async fn run(provider: &Provider, request: &Tree) -> Result<Tree, ExecError> {
-    let asked = tokio::time::timeout(PATIENCE, ask(provider, json::encode(request, None))).await;
-    Ok(json::decode(&asked.map_err(|_| ExecError::Timeout)??)?)
+    let response = tokio::time::timeout(PATIENCE, run_plugin(provider, json::encode(request, None))).await;
+    Ok(json::decode(&response.map_err(|_| ExecError::Timeout)??)?)
 }
 
-async fn ask(provider: &Provider, request: Vec<u8>) -> Result<Vec<u8>, ExecError> {
+async fn run_plugin(provider: &Provider, request: Vec<u8>) -> Result<Vec<u8>, ExecError> {
     let mut child = Command::new(&provider.program)
         .args(&provider.args)
         .envs(provider.env.iter().map(|(name, value)| (name, value)))

@@ -1,5 +1,5 @@
-//! Credentials from plugins: executables of the node that get an image and return credentials for it. Their responses
-//! are cached as long as they say, by image, registry or globally.
+//! Credentials from plugins: executables of the node that get an image and return credentials for it. Responses are
+//! cached for the duration that they contain, by image, registry or globally.
 
 pub(crate) mod config;
 mod exec;
@@ -32,7 +32,7 @@ pub(crate) struct Providers {
     client: Client,
     pub(super) clock: Arc<dyn Clock>,
     tokens: Tokens,
-    kept: Mutex<BTreeMap<Key, Kept>>,
+    kept: Mutex<BTreeMap<Key, CachedAuth>>,
     /// One call per plugin at a time: the next may find its response cached.
     turns: Vec<tokio::sync::Mutex<()>>,
 }
@@ -41,14 +41,14 @@ pub(crate) struct Providers {
 type Key = (String, String, String);
 
 #[derive(Clone)]
-struct Kept {
+struct CachedAuth {
     auths: Tree,
     until: i64,
 }
 
 /// The service account for which a plugin is called. Responses are not shared between accounts.
 #[derive(Default)]
-struct Caller {
+struct ServiceAccount {
     token: String,
     annotations: Tree,
     key: String,
@@ -60,7 +60,7 @@ struct Caller {
 pub enum OpenError {
     #[error("--image-credential-provider-config: {0}")]
     Config(#[from] config::ConfigError),
-    #[error("--image-credential-provider-config and --image-credential-provider-bin-dir belong together")]
+    #[error("--image-credential-provider-config and --image-credential-provider-bin-dir must be set together")]
     Incomplete,
 }
 
@@ -73,9 +73,11 @@ enum AskError {
     Client(#[from] client::Error),
     #[error(transparent)]
     Token(#[from] TokenError),
-    #[error("it answers with a {kind:?} of {version:?}, not a CredentialProviderResponse of {PROTOCOL}")]
+    #[error(
+        "unexpected response of kind {kind:?} and version {version:?}, expected a CredentialProviderResponse of {PROTOCOL}"
+    )]
     Kind { kind: String, version: String },
-    #[error("cacheKeyType {0:?}: it is none of Image, Registry and Global")]
+    #[error("cacheKeyType {0:?}: must be Image, Registry or Global")]
     CacheKeyType(String),
     #[error("cacheDuration {0:?}")]
     CacheDuration(String),
@@ -105,8 +107,8 @@ impl Providers {
                 continue;
             }
             let _turn = turn.lock().await;
-            match self.ask(provider, pod, image).await {
-                Ok((auths, source)) => found.extend(keyring::of_auths(&auths, image, &source)),
+            match self.get_credentials(provider, pod, image).await {
+                Ok((auths, source)) => found.extend(keyring::credentials_from_auths(&auths, image, &source)),
                 Err(error) => {
                     tracing::error!(provider = provider.name, image, why = %error, "credential provider failed");
                 }
@@ -115,9 +117,9 @@ impl Providers {
         found
     }
 
-    async fn ask(&self, provider: &Provider, pod: &Tree, image: &str) -> Result<(Tree, Source), AskError> {
+    async fn get_credentials(&self, provider: &Provider, pod: &Tree, image: &str) -> Result<(Tree, Source), AskError> {
         let caller = match &provider.token {
-            None => Caller::default(),
+            None => ServiceAccount::default(),
             Some(rules) => match self.caller(rules, pod).await? {
                 Some(caller) => caller,
                 None => return Ok((Tree::Null, Source::Node)),
@@ -135,12 +137,12 @@ impl Providers {
         let (auths, length, place) = read(&answer, provider.cache)?;
         if !length.is_zero() {
             let until = now.saturating_add(i64::try_from(length.as_nanos()).unwrap_or(i64::MAX));
-            self.keep(key(places[place]), Kept { auths: auths.clone(), until }, now);
+            self.cache_response(key(places[place]), CachedAuth { auths: auths.clone(), until }, now);
         }
         Ok((auths, caller.source))
     }
 
-    fn keep(&self, key: Key, kept: Kept, now: i64) {
+    fn cache_response(&self, key: Key, kept: CachedAuth, now: i64) {
         let mut all = self.kept();
         all.retain(|_, kept| now < kept.until);
         if all.len() < MOST {
@@ -149,11 +151,11 @@ impl Providers {
     }
 
     /// None if the plugin is not called for the pod's service account.
-    async fn caller(&self, rules: &TokenRules, pod: &Tree) -> Result<Option<Caller>, AskError> {
+    async fn caller(&self, rules: &TokenRules, pod: &Tree) -> Result<Option<ServiceAccount>, AskError> {
         let (namespace, name) = (pod::namespace(pod), pod.str("spec.serviceAccountName"));
         if name.is_empty() {
             // A static pod has none.
-            return Ok((!rules.is_required).then(Caller::default));
+            return Ok((!rules.is_required).then(ServiceAccount::default));
         }
         let account = self.client.get(ACCOUNTS, namespace, name).await?;
         let Some(annotations) = annotations(rules, &account) else { return Ok(None) };
@@ -165,11 +167,11 @@ impl Providers {
         let key = [&whose, said.as_str(), by_token].join(" ");
         let uid = account.str("metadata.uid").to_string();
         let source = Source::Account { uid, namespace: namespace.to_string(), name: name.to_string() };
-        Ok(Some(Caller { key, token, annotations, source }))
+        Ok(Some(ServiceAccount { key, token, annotations, source }))
     }
 
-    pub(crate) fn forget(&self, uid: &str) {
-        self.tokens.forget(uid);
+    pub(crate) fn remove_pod(&self, uid: &str) {
+        self.tokens.remove_pod(uid);
     }
 
     fn now(&self) -> i64 {
@@ -177,7 +179,7 @@ impl Providers {
         now.seconds * SECOND + i64::from(now.nanos)
     }
 
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<Key, Kept>> {
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<Key, CachedAuth>> {
         self.kept.lock()
     }
 }
@@ -188,15 +190,15 @@ fn annotations(rules: &TokenRules, account: &Tree) -> Option<Tree> {
     if rules.required_annotations.iter().any(|key| !there.contains(key)) {
         return None;
     }
-    let mut told = tree! {};
+    let mut selected = tree! {};
     let keys: BTreeSet<&String> = rules.required_annotations.iter().chain(&rules.optional_annotations).collect();
     for key in keys.into_iter().filter(|key| there.contains(key)) {
-        told.set(key, there.str(key));
+        selected.set(key, there.str(key));
     }
-    Some(told)
+    Some(selected)
 }
 
-fn request(image: &str, caller: &Caller) -> Tree {
+fn request(image: &str, caller: &ServiceAccount) -> Tree {
     let mut request = tree! { "kind" => "CredentialProviderRequest", "apiVersion" => PROTOCOL, "image" => image };
     if !caller.token.is_empty() {
         request.set("serviceAccountToken", caller.token.as_str());
@@ -301,7 +303,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
         assert!(providers.find(&tree! {}, "r.example/a").await.is_empty());
         let client = || Client::new(Arc::new(NoTransport), "test");
         let half = Providers::open((Some(dir.path()), None), client(), Arc::new(SystemClock));
-        assert!(half.err().is_some_and(|why| why.to_string().contains("belong together")));
+        assert!(half.err().is_some_and(|why| why.to_string().contains("must be set together")));
     }
 
     #[test]
@@ -314,8 +316,8 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
             optional_annotations: optional.iter().map(ToString::to_string).collect(),
         };
         let account = tree! { "metadata" => tree! { "annotations" => tree! { "a" => "1", "b" => "2", "c" => "3" } } };
-        let told = annotations(&rules(&["a"], &["b", "x"]), &account);
-        assert_eq!(told, Some(tree! { "a" => "1", "b" => "2" }));
+        let selected = annotations(&rules(&["a"], &["b", "x"]), &account);
+        assert_eq!(selected, Some(tree! { "a" => "1", "b" => "2" }));
         assert_eq!(annotations(&rules(&["x"], &[]), &account), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Keeps logs of containers from growing for ever: one that is too large is put aside, and its runtime begins a new
-//! one. [`rotated`] decides what becomes of the older ones.
+//! Rotates logs of containers: a log that is too large is renamed, and the runtime begins a new one. [`rotated`]
+//! decides which rotated files are compressed or removed.
 
 pub(crate) mod rotated;
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(config: Arc<Config>, runtime: Runtime, clock: Arc<dyn Cl
     let turns = usize::try_from(config.container_log_max_workers).unwrap_or(1).max(1);
     loop {
         tokio::time::sleep(config.container_log_monitor_interval).await;
-        round(&runtime, &clock, logs(&pods), policy, turns).await;
+        rotate_logs(&runtime, &clock, logs(&pods), policy, turns).await;
     }
 }
 
@@ -54,7 +54,7 @@ fn logs(pods: &ListPods) -> Vec<Log> {
         .collect()
 }
 
-async fn round(runtime: &Runtime, clock: &Arc<dyn Clock>, logs: Vec<Log>, policy: Policy, turns: usize) {
+async fn rotate_logs(runtime: &Runtime, clock: &Arc<dyn Clock>, logs: Vec<Log>, policy: Policy, turns: usize) {
     let turns = Arc::new(Semaphore::new(turns));
     let mut tasks = JoinSet::new();
     for log in logs.into_iter().filter(|log| is_due(&log.path, policy)) {
@@ -70,7 +70,7 @@ async fn round(runtime: &Runtime, clock: &Arc<dyn Clock>, logs: Vec<Log>, policy
     while tasks.join_next().await.is_some() {}
 }
 
-/// Also if it is missing: a rotation was interrupted between the rename and the new file.
+/// A missing log is due too: a rotation was interrupted between the rename and the new file.
 fn is_due(path: &Path, policy: Policy) -> bool {
     std::fs::symlink_metadata(path)
         .map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |meta| meta.len() >= policy.most_bytes)
@@ -80,10 +80,10 @@ async fn rotate(runtime: &Runtime, log: &Log, policy: Policy, now: i64) -> io::R
     let path = log.path.clone();
     let aside = format!("{}.{}", name(&path), rotated::stamp(now));
     let to = aside.clone();
-    tokio::task::spawn_blocking(move || put_aside(&path, &to, policy)).await.map_err(io::Error::other)??;
+    tokio::task::spawn_blocking(move || move_aside(&path, &to, policy)).await.map_err(io::Error::other)??;
     let reopened = reopen(runtime, &log.container).await;
     if reopened.is_err() && log.path.with_file_name(&aside).exists() && !log.path.exists() {
-        // It is written to still: it has its name back until the next attempt.
+        // The runtime still writes to the renamed file: restore its name until the next attempt.
         LogDir::of(&log.path)?.rename(&aside, &name(&log.path))?;
     }
     reopened
@@ -97,9 +97,9 @@ async fn reopen(runtime: &Runtime, container: &str) -> io::Result<()> {
     answer.map(drop).map_err(|status| io::Error::other(status.message().to_string()))
 }
 
-fn put_aside(log: &Path, aside: &str, policy: Policy) -> io::Result<()> {
+fn move_aside(log: &Path, aside: &str, policy: Policy) -> io::Result<()> {
     let dir = LogDir::of(log)?;
-    let tidy = rotated::tidy(&rotated::around(log), policy.most_files);
+    let tidy = rotated::plan_cleanup(&rotated::rotated_names(log), policy.most_files);
     for name in &tidy.remove {
         dir.remove(name)?;
     }
@@ -112,7 +112,7 @@ fn put_aside(log: &Path, aside: &str, policy: Policy) -> io::Result<()> {
     }
 }
 
-/// Whole, and under its name only when it is.
+/// Compresses a file. The compressed file gets its final name only when it is complete.
 fn compress(dir: &LogDir, name: &str) -> io::Result<()> {
     let (unfinished, done) = (format!("{name}{}", rotated::UNFINISHED), format!("{name}{}", rotated::COMPRESSED));
     let mut from = dir.open(name)?;
@@ -146,7 +146,7 @@ mod tests {
         let log = dir.path().join("0.log");
         for (at, text) in ["first", "second", "third"].into_iter().enumerate() {
             std::fs::write(&log, text).expect("a log");
-            put_aside(&log, &format!("0.log.{at}"), POLICY).expect("a rotation");
+            move_aside(&log, &format!("0.log.{at}"), POLICY).expect("a rotation");
         }
         assert_eq!(names(dir.path()), ["0.log.1.gz", "0.log.2"]);
         let mut text = String::new();
@@ -154,7 +154,7 @@ mod tests {
         assert!(is_compressed);
         flate2::read::GzDecoder::new(file).read_to_string(&mut text).expect("a text");
         assert_eq!(text, "second");
-        put_aside(&log, "0.log.9", POLICY).expect("nothing to put aside");
+        move_aside(&log, "0.log.9", POLICY).expect("nothing to put aside");
         assert_eq!(names(dir.path()), ["0.log.2.gz"]);
     }
 
@@ -166,7 +166,7 @@ mod tests {
         std::fs::write(at("secret"), "secret").expect("a file");
         std::os::unix::fs::symlink(at("secret"), at("logs/0.log.1")).expect("a link");
         std::fs::write(at("logs/0.log"), "log").expect("a log");
-        assert!(put_aside(&at("logs/0.log"), "0.log.2", POLICY).is_err());
+        assert!(move_aside(&at("logs/0.log"), "0.log.2", POLICY).is_err());
         assert_eq!(names(&at("logs")), ["0.log", "0.log.1"], "nothing of it is readable under another name");
         assert_eq!(std::fs::read_to_string(at("secret")).expect("a file"), "secret");
     }

@@ -1,5 +1,5 @@
-//! The files of a log: the one that is written to, and older ones beside it, `0.log.20260102-030405`, all but the
-//! newest of them compressed. Names are in the order of time.
+//! The files of a log: the current one, and rotated ones beside it, `0.log.20260102-030405`, all but the newest of them
+//! compressed. Names are in the order of time.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,15 +9,15 @@ use crate::logs::files::LogDir;
 pub(crate) const COMPRESSED: &str = ".gz";
 pub(crate) const UNFINISHED: &str = ".tmp";
 
-/// What has to be done before a log is rotated.
+/// The work before a log is rotated.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tidy {
+pub(crate) struct CleanupPlan {
     pub(crate) remove: Vec<String>,
     pub(crate) compress: Vec<String>,
 }
 
 /// The names of a log's rotated files, complete or not.
-pub(crate) fn around(log: &Path) -> Vec<String> {
+pub(crate) fn rotated_names(log: &Path) -> Vec<String> {
     let Some((dir, name)) = log.parent().zip(log.file_name().and_then(|name| name.to_str())) else { return Vec::new() };
     let prefix = format!("{name}.");
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
@@ -25,20 +25,20 @@ pub(crate) fn around(log: &Path) -> Vec<String> {
     names.filter(|name| name.starts_with(&prefix)).collect()
 }
 
-/// The complete ones, by their names without compression, the oldest first.
+/// The complete rotated files, by their names without compression, the oldest first.
 pub(crate) fn rotated(names: &[String]) -> BTreeSet<&str> {
     let finished = names.iter().filter(|name| !name.ends_with(UNFINISHED));
     finished.map(|name| name.strip_suffix(COMPRESSED).unwrap_or(name)).collect()
 }
 
-/// What to remove before the next rotation: leftovers of interrupted rotations, and the oldest files.
-pub(crate) fn tidy(names: &[String], most_files: u32) -> Tidy {
+/// Plans the cleanup before the next rotation: leftovers of interrupted rotations, and the oldest files.
+pub(crate) fn plan_cleanup(names: &[String], most_files: u32) -> CleanupPlan {
     let has = |name: &str| names.iter().any(|other| other == name);
     let compressed = |name: &str| format!("{name}{COMPRESSED}");
-    let mut tidy = Tidy::default();
+    let mut tidy = CleanupPlan::default();
     tidy.remove.extend(names.iter().filter(|name| name.ends_with(UNFINISHED)).cloned());
     let all = rotated(names);
-    // The current file, and the one that it becomes.
+    // The current file, and its rotated name.
     let kept = usize::try_from(most_files.saturating_sub(2)).unwrap_or(usize::MAX);
     let too_many = all.len().saturating_sub(kept);
     for (at, name) in all.into_iter().enumerate() {
@@ -60,7 +60,7 @@ pub(crate) fn stamp(seconds: i64) -> String {
     text.as_str().replace(['-', ':', 'Z'], "").replace('T', "-")
 }
 
-/// A file of a log to read, compressed or not: it may become so at any time.
+/// Opens a file of a log, compressed or not: it may be compressed at any time.
 pub(crate) fn open(dir: &Path, name: &str) -> std::io::Result<(std::fs::File, bool)> {
     let logs = LogDir::of(&dir.join(name))?;
     match logs.open(name) {
@@ -78,8 +78,8 @@ mod tests {
         let check = |names: &[&str], most, remove: &[&str], compress: &[&str]| {
             let owned: Vec<String> = names.iter().map(|name| name.to_string()).collect();
             let strings = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-            let want = Tidy { remove: strings(remove), compress: strings(compress) };
-            assert_eq!(tidy(&owned, most), want, "{names:?} of at most {most}");
+            let want = CleanupPlan { remove: strings(remove), compress: strings(compress) };
+            assert_eq!(plan_cleanup(&owned, most), want, "{names:?} of at most {most}");
         };
         check(&[], 5, &[], &[]);
         check(&["l.1"], 5, &[], &["l.1"]);

@@ -9,13 +9,13 @@ use tonic_prost::ProstCodec;
 use super::Outcome;
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Question {
+struct HealthCheckRequest {
     #[prost(string, tag = "1")]
     service: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Answer {
+struct HealthCheckResponse {
     #[prost(int32, tag = "1")]
     status: i32,
 }
@@ -23,7 +23,7 @@ struct Answer {
 const SERVING: i32 = 1;
 const NAMES: [&str; 4] = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
 
-pub(crate) async fn ask(action: &Tree, address: &str) -> Outcome {
+pub(crate) async fn check_health(action: &Tree, address: &str) -> Outcome {
     let host = if address.contains(':') { format!("[{address}]") } else { address.to_string() };
     let place = format!("{host}:{}", action.int("port").unwrap_or(0));
     let connected = match Endpoint::from_shared(format!("http://{place}")) {
@@ -38,8 +38,11 @@ pub(crate) async fn ask(action: &Tree, address: &str) -> Outcome {
         return Outcome::Failure(format!("error: health rpc probe failed: {error}"));
     }
     let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
-    let question = Question { service: action.str("service").to_string() };
-    match grpc.unary(tonic::Request::new(question), path, ProstCodec::<Question, Answer>::default()).await {
+    let question = HealthCheckRequest { service: action.str("service").to_string() };
+    match grpc
+        .unary(tonic::Request::new(question), path, ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default())
+        .await
+    {
         Ok(answer) if answer.get_ref().status == SERVING => Outcome::Success,
         Ok(answer) => {
             let number = usize::try_from(answer.get_ref().status).unwrap_or(0);

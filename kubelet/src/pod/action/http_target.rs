@@ -16,7 +16,7 @@ impl HttpTarget {
         HttpTarget { scheme: scheme.to_string(), authority, path: absolute(escaped(path)) }
     }
 
-    /// Where a redirect leads from here.
+    /// The target of a redirect from here.
     pub(crate) fn follow(&self, location: &str) -> HttpTarget {
         if let Some((scheme, rest)) = location.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
             return HttpTarget::at(&scheme.to_ascii_lowercase(), rest);
@@ -91,7 +91,7 @@ fn escaped(path: &str) -> String {
     let sent = path.split('#').next().unwrap_or_default();
     let (path, query) = split(sent);
     let Some(plain) = unescaped(path) else {
-        // Signs of percent that mean nothing: all of it is a name.
+        // Invalid percent signs are escaped like any other character.
         return escape(sent.as_bytes(), |byte| byte != b'?' && is_plain(byte));
     };
     let is_fine = |byte: u8| is_plain(byte) || b"!'()*[]%".contains(&byte);
@@ -118,7 +118,7 @@ fn escape(bytes: &[u8], stays: impl Fn(u8) -> bool) -> String {
     text
 }
 
-/// None where a sign of percent is not followed by two digits.
+/// None if a percent sign is not followed by two digits.
 fn unescaped(path: &str) -> Option<Vec<u8>> {
     let mut plain = Vec::with_capacity(path.len());
     let mut bytes = path.bytes();

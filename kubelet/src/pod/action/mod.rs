@@ -27,7 +27,7 @@ pub(crate) enum Outcome {
     /// A success with a warning event.
     Warning(String),
     Failure(String),
-    /// It could not be tried: neither good nor bad.
+    /// The action could not be tried: neither a success nor a failure.
     Unknown(String),
 }
 
@@ -52,11 +52,11 @@ enum ActionError {
     Http(#[from] hyper::Error),
 }
 
-/// Where a container is reached.
+/// The container of an action, and the address at which it is reached.
 pub(crate) struct Target<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) container_id: &'a str,
-    /// The pod's own, unless the action names another.
+    /// The pod's address, unless the action names a host.
     pub(crate) address: &'a str,
     pub(crate) container: &'a Tree,
 }
@@ -74,7 +74,7 @@ pub(crate) async fn run(action: &Tree, target: &Target<'_>, timeout: Duration, a
             return connect(tcp, target).await;
         }
         if let Some(grpc) = action.get("grpc") {
-            return grpc::ask(grpc, target.address).await;
+            return grpc::check_health(grpc, target.address).await;
         }
         if let Some(seconds) = action.at("sleep").int("seconds") {
             tokio::time::sleep(Duration::from_secs(seconds.unsigned_abs())).await;
@@ -82,7 +82,7 @@ pub(crate) async fn run(action: &Tree, target: &Target<'_>, timeout: Duration, a
         }
         Outcome::Unknown("missing probe handler".to_string())
     };
-    // A command's time is kept by the runtime, which ends it.
+    // The runtime enforces the timeout of a command.
     let limit = if action.has("exec") { timeout + Duration::from_secs(5) } else { timeout };
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| late(action, target, timeout))
 }
@@ -121,7 +121,7 @@ async fn run_command(exec: &Tree, target: &Target<'_>, timeout: Duration) -> Out
     }
 }
 
-/// A port by number, or by the name that the container has for it.
+/// A port by number, or by its name in the container.
 fn port(value: &Tree, container: &Tree) -> Result<u16, ActionError> {
     let number = match (value.as_int(), value.as_str()) {
         (Some(number), _) => Some(number),
@@ -191,7 +191,7 @@ async fn ask_http(get: &Tree, target: &Target<'_>, agent: &str) -> Outcome {
 }
 
 /// The response after redirects. A redirect to another host is not followed.
-pub(crate) async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Result<Answer, Outcome> {
+pub(crate) async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Result<HttpResponse, Outcome> {
     let mut place = url(get, target).map_err(|error| Outcome::Unknown(error.to_string()))?;
     let host = place.host().to_string();
     let mut name = header(get, "host").filter(|name| !name.is_empty());
@@ -222,13 +222,13 @@ fn header<'a>(get: &'a Tree, name: &str) -> Option<&'a str> {
     headers.find(|header| header.str("name").eq_ignore_ascii_case(name)).map(|header| header.str("value"))
 }
 
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     status: u16,
     location: Option<String>,
     body: String,
 }
 
-async fn fetch(place: &HttpTarget, get: &Tree, name: Option<&str>, agent: &str) -> Result<Answer, ActionError> {
+async fn fetch(place: &HttpTarget, get: &Tree, name: Option<&str>, agent: &str) -> Result<HttpResponse, ActionError> {
     if !matches!(place.scheme.as_str(), "http" | "https") {
         return Err(ActionError::Scheme(place.scheme.clone()));
     }
@@ -246,7 +246,7 @@ async fn fetch(place: &HttpTarget, get: &Tree, name: Option<&str>, agent: &str) 
         return exchange(Stream::Tcp(stream), request).await;
     }
     // A probe checks whether the container responds, not its certificate.
-    let tls = tls::config(&Trust::Anybody, None, &[])?;
+    let tls = tls::config(&Trust::InsecureSkipVerify, None, &[])?;
     exchange(secure(stream, &host, &Arc::new(tls)).await.map_err(failed)?, request).await
 }
 
@@ -280,12 +280,12 @@ fn request(
     Ok(request.body(Empty::new())?)
 }
 
-async fn exchange(stream: Stream, request: http::Request<Empty<Bytes>>) -> Result<Answer, ActionError> {
+async fn exchange(stream: Stream, request: http::Request<Empty<Bytes>>) -> Result<HttpResponse, ActionError> {
     let answer = http_client::send_once(stream, request).await?;
     let status = answer.status().as_u16();
     let location = answer.headers().get(http::header::LOCATION);
     let location = location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     // The body is read, so that the server can complete its response; a longer one is cut.
     let body = body::read_start(answer.into_body(), MOST).await;
-    Ok(Answer { status, location, body: String::from_utf8_lossy(&body).into_owned() })
+    Ok(HttpResponse { status, location, body: String::from_utf8_lossy(&body).into_owned() })
 }

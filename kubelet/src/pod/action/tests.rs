@@ -38,7 +38,7 @@ impl Server {
     }
 
     /// The outcome of an `httpGet`.
-    async fn ask(&self, get: &str) -> Outcome {
+    async fn check_health(&self, get: &str) -> Outcome {
         // The runtime is not called.
         let (service, images) = cri::connect(std::path::Path::new("/nowhere"));
         let runtime = Runtime { service: Arc::new(service), images: Arc::new(images) };
@@ -83,14 +83,14 @@ async fn follows_redirects_on_the_same_host_only() {
         ("/bad", failure(404)),
         ("/round", Outcome::Failure(round)),
     ] {
-        assert_eq!(server.ask(&format!("{{path: {path}}}")).await, want, "{path}");
+        assert_eq!(server.check_health(&format!("{{path: {path}}}")).await, want, "{path}");
     }
 }
 
 #[tokio::test]
 async fn sends_escaped_paths() {
     let server = Server::start(|_, _| good("")).await;
-    assert_eq!(server.ask("{path: '/grüße und {x}?y=\"z\"'}").await, Outcome::Success);
+    assert_eq!(server.check_health("{path: '/grüße und {x}?y=\"z\"'}").await, Outcome::Success);
     assert!(server.asked()[0].starts_with("GET /gr%C3%BC%C3%9Fe%20und%20%7Bx%7D?y=%22z%22 HTTP/1.1\r\n"));
 }
 
@@ -107,7 +107,11 @@ async fn pod_overrides_headers() {
         ("[{name: Host}, {name: User-Agent}, {name: Accept}]", vec![("host", own.as_str())]),
     ];
     for (headers, want) in cases {
-        assert_eq!(server.ask(&format!("{{path: /, httpHeaders: {headers}}}")).await, Outcome::Success, "{headers}");
+        assert_eq!(
+            server.check_health(&format!("{{path: /, httpHeaders: {headers}}}")).await,
+            Outcome::Success,
+            "{headers}"
+        );
         let asked = server.asked();
         // The redirect names no host: the next request has the same Host header.
         for text in &asked[asked.len() - 2..] {

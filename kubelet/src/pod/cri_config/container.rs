@@ -12,7 +12,7 @@ use crate::model::pod;
 use crate::model::state::keys;
 use crate::pod::plan;
 
-/// What the configuration needs besides the pod and the container.
+/// Inputs of the configuration besides the pod and the container.
 pub(crate) struct Inputs<'a> {
     pub(crate) restarts: i64,
     pub(crate) image: cri::ImageSpec,
@@ -69,7 +69,7 @@ fn labels(pod: &Tree, spec: &Tree) -> BTreeMap<String, String> {
     sandbox::own_labels(pod).into_iter().chain([name]).collect()
 }
 
-/// What the kubelet needs to know of a container after the pod's object was deleted.
+/// Values that the kubelet needs for a container after the pod's object was deleted.
 fn annotations(pod: &Tree, spec: &Tree, restarts: i64) -> Vec<(String, String)> {
     let mut annotations = vec![
         (keys::HASH, plan::hash(spec)),
@@ -87,7 +87,7 @@ fn annotations(pod: &Tree, spec: &Tree, restarts: i64) -> Vec<(String, String)> 
     annotations.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
 }
 
-/// By the name that the API has for it: `SIGUSR1`, `SIGRTMIN+3`.
+/// The number of a signal by its name in the API: `SIGUSR1`, `SIGRTMIN+3`.
 fn stop_signal(name: &str) -> i32 {
     let wanted = name.to_ascii_lowercase().replace('+', "plus").replace('-', "minus");
     (1..=65)
@@ -96,13 +96,13 @@ fn stop_signal(name: &str) -> i32 {
         .map_or(0, i32::from)
 }
 
-/// The name of a signal of the runtime's, as the API has it.
+/// The name in the API of a signal number of the runtime.
 pub(crate) fn signal_name(number: i32) -> Option<String> {
     let signal = cri::Signal::try_from(number).ok().filter(|signal| *signal != cri::Signal::RuntimeDefault)?;
     Some(format!("{signal:?}").to_ascii_uppercase().replace("PLUS", "+").replace("MINUS", "-"))
 }
 
-/// The container whose processes an ephemeral container sees.
+/// The container whose processes are visible to an ephemeral container.
 pub(crate) fn target<'a>(spec: &'a Tree, pod: &Tree) -> Option<&'a str> {
     let name = spec.str("targetContainerName");
     (!name.is_empty() && pod::container(pod, name).is_some()).then_some(name)

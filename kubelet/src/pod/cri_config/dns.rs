@@ -6,7 +6,7 @@ use api::Tree;
 
 use crate::model::pod;
 
-/// As many servers and searches as resolvers take.
+/// The limits of resolvers.
 const MOST_SERVERS: usize = 3;
 const MOST_SEARCHES: usize = 32;
 const LONGEST_SEARCHES: usize = 2048;
@@ -20,7 +20,7 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Reads a resolv.conf; unknown lines mean nothing.
+    /// Parses a resolv.conf; unknown lines are ignored.
     pub(crate) fn parse(text: &str) -> Resolver {
         let mut resolver = Resolver::default();
         for line in text.lines() {
@@ -53,7 +53,7 @@ impl Resolver {
     }
 }
 
-/// A name counts once, with a dot at its end or without; the root is a name too.
+/// A name counts once, with or without a trailing dot; the root is a name too.
 fn search(name: String) -> String {
     if name == "." { name } else { name.trim_end_matches('.').to_string() }
 }
@@ -98,7 +98,7 @@ pub(crate) struct Cluster<'a> {
 }
 
 /// A pod's resolver, and warnings about it.
-pub(crate) fn of(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> (Resolver, Vec<Warning>) {
+pub(crate) fn pod_resolver(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> (Resolver, Vec<Warning>) {
     let mut warnings = Vec::new();
     let policy = pod.str("spec.dnsPolicy");
     let wants_cluster = match policy {
@@ -108,18 +108,18 @@ pub(crate) fn of(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> (Resolver, V
     };
     let mut resolver = match policy {
         "None" => Resolver::default(),
-        _ if wants_cluster && !cluster.servers.is_empty() => of_cluster(pod, cluster, host),
+        _ if wants_cluster && !cluster.servers.is_empty() => cluster_resolver(pod, cluster, host),
         _ => {
             warnings.extend(wants_cluster.then_some(Warning::NoCluster));
             host.resolver()
         }
     };
-    add_own(pod, &mut resolver);
+    add_dns_config(pod, &mut resolver);
     warnings.extend(limit(&mut resolver).into_iter().map(Warning::Forming));
     (resolver, warnings)
 }
 
-fn of_cluster(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> Resolver {
+fn cluster_resolver(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> Resolver {
     let mut searches = Vec::new();
     if !cluster.domain.is_empty() {
         let (namespace, domain) = (pod::namespace(pod), cluster.domain);
@@ -131,7 +131,7 @@ fn of_cluster(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> Resolver {
 }
 
 /// `dnsConfig` of the pod is added.
-fn add_own(pod: &Tree, resolver: &mut Resolver) {
+fn add_dns_config(pod: &Tree, resolver: &mut Resolver) {
     let own = pod.at("spec.dnsConfig");
     let texts = |key: &str| own.list(key).iter().filter_map(Tree::as_str).map(str::to_string).collect::<Vec<_>>();
     resolver.servers.extend(texts("nameservers"));

@@ -28,7 +28,7 @@ pub(crate) enum EnvError {
     File(#[from] FileError),
     #[error("environment variable key {key:?} not found in file {path:?}")]
     NoFileKey { key: String, path: String },
-    #[error("a variable whose source is not known")]
+    #[error("unsupported source of an environment variable")]
     UnknownSource,
 }
 
@@ -41,9 +41,9 @@ pub(crate) enum FileError {
     Unreadable(#[from] EnvFileError),
 }
 
-/// What a variable may refer to.
-pub(crate) struct Known<'a> {
-    /// Gets an object: `configmaps` or `secrets`, and its name. None where it does not exist.
+/// The objects and fields that a variable may refer to.
+pub(crate) struct EnvSources<'a> {
+    /// Gets an object: `configmaps` or `secrets`, and its name. None if it does not exist.
     pub(crate) object: &'a dyn Fn(&'static str, &str) -> Option<&'a Tree>,
     /// Files of volumes, by the volume's name and the path below it.
     pub(crate) files: &'a BTreeMap<(&'a str, &'a str), Result<EnvFile, FileError>>,
@@ -58,19 +58,19 @@ pub(crate) struct Known<'a> {
 
 /// The objects that a container's variables refer to: the resource and the name of each.
 pub(crate) fn references(spec: &Tree) -> Vec<(&'static str, String)> {
-    let of = |from: &Tree, fields: [(&str, &'static str); 2]| -> Vec<(&'static str, String)> {
+    let named = |from: &Tree, fields: [(&str, &'static str); 2]| -> Vec<(&'static str, String)> {
         let found = fields.into_iter().filter_map(|(field, resource)| Some((resource, from.get(field)?)));
         found.map(|(resource, reference)| (resource, reference.str("name").to_string())).collect()
     };
     let sources = spec.list("envFrom").iter();
-    let sources = sources.flat_map(|from| of(from, [("configMapRef", "configmaps"), ("secretRef", "secrets")]));
+    let sources = sources.flat_map(|from| named(from, [("configMapRef", "configmaps"), ("secretRef", "secrets")]));
     let single = spec.list("env").iter().map(|variable| variable.at("valueFrom"));
     let keys = [("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")];
-    sources.chain(single.flat_map(|from| of(from, keys))).collect()
+    sources.chain(single.flat_map(|from| named(from, keys))).collect()
 }
 
 /// Variables in order; a later one replaces an earlier one of the same name.
-pub(crate) fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<Variable>, EnvError> {
+pub(crate) fn build_env(pod: &Tree, spec: &Tree, known: &EnvSources<'_>) -> Result<Vec<Variable>, EnvError> {
     let mut made = Variables::default();
     for source in spec.list("envFrom") {
         from_source(source, known, &mut made)?;
@@ -114,7 +114,7 @@ impl Variables {
     }
 }
 
-fn from_source(source: &Tree, known: &Known<'_>, made: &mut Variables) -> Result<(), EnvError> {
+fn from_source(source: &Tree, known: &EnvSources<'_>, made: &mut Variables) -> Result<(), EnvError> {
     let prefix = source.str("prefix");
     for (field, resource, word) in [("configMapRef", "configmaps", "configmap"), ("secretRef", "secrets", "secret")] {
         let Some(reference) = source.get(field) else { continue };
@@ -140,8 +140,8 @@ fn plain(resource: &str, value: &Tree) -> Result<Vec<u8>, EnvError> {
     Ok(base64::decode(text)?)
 }
 
-/// None where an optional reference leads nowhere.
-fn value_from(pod: &Tree, spec: &Tree, from: &Tree, known: &Known<'_>) -> Result<Option<Vec<u8>>, EnvError> {
+/// None if the target of an optional reference does not exist.
+fn value_from(pod: &Tree, spec: &Tree, from: &Tree, known: &EnvSources<'_>) -> Result<Option<Vec<u8>>, EnvError> {
     let bytes = |text: String| Some(text.into_bytes());
     if let Some(field) = from.get("fieldRef") {
         return field_ref(pod, field.str("fieldPath"), known).map(bytes);
@@ -166,7 +166,7 @@ fn key_ref(
     reference: &Tree,
     resource: &'static str,
     word: &'static str,
-    known: &Known<'_>,
+    known: &EnvSources<'_>,
 ) -> Result<Option<Vec<u8>>, EnvError> {
     let (name, key) = (reference.str("name"), reference.str("key"));
     let optional = reference.bool("optional");
@@ -185,11 +185,11 @@ fn key_ref(
 }
 
 /// The value of a key in a file. As upstream does, an empty value counts as a missing key.
-fn file_ref(pod: &Tree, reference: &Tree, known: &Known<'_>) -> Result<Option<String>, EnvError> {
+fn file_ref(pod: &Tree, reference: &Tree, known: &EnvSources<'_>) -> Result<Option<String>, EnvError> {
     let (volume, path, key) = (reference.str("volumeName"), reference.str("path"), reference.str("key"));
     let file = known.files.get(&(volume, path)).cloned().unwrap_or(Err(EnvFileError.into()))?;
     let value = env_file::value(&file.text, key).map_err(|error| {
-        // A file may contain a secret: events say no more than that it is invalid.
+        // A file may contain a secret: events only report that it is invalid.
         tracing::warn!(pod = pod::name(pod), volume, path, why = %error, "failed to read environment file");
         FileError::from(EnvFileError)
     })?;
@@ -200,7 +200,7 @@ fn file_ref(pod: &Tree, reference: &Tree, known: &Known<'_>) -> Result<Option<St
 }
 
 /// A field of the pod.
-fn field_ref(pod: &Tree, path: &str, known: &Known<'_>) -> Result<String, EnvError> {
+fn field_ref(pod: &Tree, path: &str, known: &EnvSources<'_>) -> Result<String, EnvError> {
     let first = |addresses: &[String]| addresses.first().cloned().unwrap_or_default();
     let text = match path {
         "status.podIP" => first(known.pod_ips),
@@ -221,7 +221,7 @@ fn service_variables(pod: &Tree, services: &[std::sync::Arc<Tree>]) -> BTreeMap<
         |service: &Tree| service.str("metadata.namespace") == "default" && service.str("metadata.name") == "kubernetes";
     let own = |service: &Tree| links && service.str("metadata.namespace") == pod::namespace(pod);
     let mut variables = BTreeMap::new();
-    // The API server's first: a service of the namespace may take its name.
+    // The API server's service comes first: a service of the namespace may have the same variables.
     let (masters, others): (Vec<_>, Vec<_>) = services.iter().partition(|service| is_master(service));
     let chosen = masters.into_iter().chain(others.into_iter().filter(|service| own(service)));
     for service in chosen {

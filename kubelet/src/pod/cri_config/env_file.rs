@@ -10,7 +10,7 @@ pub(crate) struct ParseError {
     line: usize,
 }
 
-/// What is wrong with a line.
+/// A syntax error in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Syntax {
     #[error("invalid environment variable format")]
@@ -25,7 +25,7 @@ enum Syntax {
     Trailing,
 }
 
-/// The value of a key, the first where it is there twice; none where it is not. All up to it has to be right.
+/// The first value of a key; None without the key. All lines before it have to be valid.
 pub(crate) fn value(text: &str, key: &str) -> Result<Option<String>, ParseError> {
     let (mut rest, mut line) = (text, 1);
     loop {

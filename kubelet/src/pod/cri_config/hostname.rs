@@ -4,7 +4,7 @@ use api::Tree;
 
 use crate::model::pod;
 
-/// The longest name that the kernel takes.
+/// The longest name that the kernel accepts.
 const LONGEST: usize = 63;
 
 /// The name inside of the pod, and the domain it is in, or "".
@@ -29,7 +29,7 @@ fn shortened(name: &str) -> String {
     cut.trim_end_matches(['-', '.']).to_string()
 }
 
-/// A name that the kernel does not take.
+/// A name that the kernel does not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "failed to construct FQDN from pod hostname and cluster domain, FQDN {0} is too long (64 characters is the max, \
@@ -68,7 +68,7 @@ pub(crate) fn hosts(pod: &Tree, addresses: &[String], cluster_domain: &str) -> S
 }
 
 /// The host's own names, and those of hostAliases, for a pod on the host's network.
-pub(crate) fn hosts_of_host(pod: &Tree, host: &str) -> String {
+pub(crate) fn host_network_hosts(pod: &Tree, host: &str) -> String {
     format!("# Kubernetes-managed hosts file (host network).\n{host}{}", aliases(pod))
 }
 

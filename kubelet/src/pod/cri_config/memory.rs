@@ -13,15 +13,15 @@ pub(crate) struct Rules {
     pub(crate) unified: bool,
     /// The kernel accounts swap.
     pub(crate) counts_swap: bool,
-    /// Bytes that can be written out, where burstable pods may do so.
+    /// Bytes of swap of the machine, if burstable pods may use it.
     pub(crate) swap: Option<i64>,
     /// The share of the memory between request and limit that a container gets before it is throttled.
     pub(crate) throttling: Option<f64>,
     /// Requested memory is protected from reclaim.
     pub(crate) reserves: bool,
-    /// All processes of a container end when one of them has to.
+    /// The OOM killer kills all processes of a container together.
     pub(crate) ends_whole: bool,
-    /// Bytes that pods may have: the limit of a container that has none.
+    /// The allocatable bytes of pods, for containers without a limit.
     pub(crate) allocatable: i64,
 }
 
@@ -52,12 +52,12 @@ pub(crate) fn limit(pod: &Tree, spec: &Tree, limits: Limits, linux: &mut cri::Li
     let swap = swap(pod, request, limit, limits);
     match rules.unified {
         true => set("memory.swap.max", swap),
-        // Version 1 counts both together, and only where there is a limit.
+        // Version 1 counts memory and swap together, and only with a limit.
         false => linux.memory_swap_limit_in_bytes = limit,
     }
 }
 
-/// Where a container is slowed down; None where it is not.
+/// The usage at which the kernel throttles a container; None without throttling.
 fn high(request: i64, limit: i64, rules: Rules) -> Option<i64> {
     let factor = rules.throttling?;
     if request == limit && request > 0 {

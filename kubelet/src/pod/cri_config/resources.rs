@@ -56,8 +56,8 @@ pub(crate) fn of_sandbox(
 /// Weight, quota and memory of one set of requests and limits.
 pub(crate) fn cpu_and_memory(resources: &Tree, limits: Limits) -> cri::LinuxContainerResources {
     let limit = milli(resources.at("limits.cpu"));
-    let asked = resources.at("requests.cpu");
-    let request = if asked.is_null() { limit } else { milli(asked) };
+    let requested = resources.at("requests.cpu");
+    let request = if requested.is_null() { limit } else { milli(requested) };
     let period = i64::try_from(limits.cfs_period.as_micros()).unwrap_or(100_000);
     let quota = if limits.cfs_quota && limit > 0 { quota(limit, period) } else { 0 };
     cri::LinuxContainerResources {

@@ -10,14 +10,14 @@ use crate::model::pod;
 use crate::model::state::keys;
 use crate::model::sysctls::dotted;
 
-/// What the configuration needs besides the pod.
+/// Inputs of the configuration besides the pod.
 pub(crate) struct Inputs<'a> {
     pub(crate) attempt: u32,
     pub(crate) logs: &'a Path,
     pub(crate) hostname: String,
     pub(crate) resolver: &'a Resolver,
     pub(crate) cgroup_parent: String,
-    /// Ids of the host that a pod with users of its own gets.
+    /// The host IDs of a pod with its own user namespace.
     pub(crate) users: Option<&'a cri::UserNamespace>,
     pub(crate) overhead: Option<cri::LinuxContainerResources>,
     pub(crate) resources: Option<cri::LinuxContainerResources>,

@@ -30,13 +30,13 @@ pub(crate) fn of_sandbox(
     }
 }
 
-/// What the security context needs besides the pod and the container.
+/// Inputs of the security context besides the pod and the container.
 pub(crate) struct Security<'a> {
-    /// The ID of the container whose processes an ephemeral container sees.
+    /// The ID of the container whose processes are visible to an ephemeral container.
     pub(crate) target: &'a str,
     pub(crate) users: Option<&'a cri::UserNamespace>,
     pub(crate) volume_groups: &'a [i64],
-    /// Where profiles of the node are.
+    /// The directory of the node's profiles.
     pub(crate) seccomp_root: &'a str,
     pub(crate) seccomp_default: bool,
 }

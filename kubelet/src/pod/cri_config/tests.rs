@@ -97,7 +97,7 @@ fn resolvers_follow_the_policy() {
     let servers = ["10.96.0.10".parse().expect("an address")];
     let cluster = Cluster { servers: &servers, domain: "cluster.local" };
     let with = |pod: &Tree, cluster: &Cluster<'_>, host: &Host| {
-        let (made, warnings) = dns::of(pod, cluster, host);
+        let (made, warnings) = dns::pod_resolver(pod, cluster, host);
         format!("{}|{}|{}|{}", made.servers.join(" "), made.searches.join(" "), made.options.join(" "), warnings.len())
     };
     let show = |pod: &Tree, cluster: &Cluster<'_>| with(pod, cluster, &host);
@@ -124,7 +124,7 @@ fn resolvers_follow_the_policy() {
     let pod = tree! { "metadata" => tree! { "namespace" => "ns" }, "spec" => tree! {} };
     let without = Cluster { servers: &[], domain: "" };
     assert_eq!(show(&pod, &without), "192.0.2.1|example.com|timeout:1|1");
-    assert_eq!(dns::of(&pod, &without, &host).1, [dns::Warning::NoCluster]);
+    assert_eq!(dns::pod_resolver(&pod, &without, &host).1, [dns::Warning::NoCluster]);
     // A node without a file: the machine's own file must not be used.
     let addresses = |list: &[&str]| list.iter().map(|address| address.parse().expect("an address")).collect();
     assert_eq!(with(&pod, &without, &Host::Nowhere(addresses(&["192.0.2.9", "fd00::9"]))), "127.0.0.1 ::1|.||1");
@@ -177,7 +177,7 @@ resources: {limits: {cpu: 250m}}
         (("v", "wrong"), file("A=a")),
         (("w", "x"), Err(env::FileError::NoVolume("w".to_string()))),
     ]);
-    let known = env::Known {
+    let known = env::EnvSources {
         object: &object,
         files: &files,
         services: &[service],
@@ -186,7 +186,7 @@ resources: {limits: {cpu: 250m}}
         node_name: "node",
         allocatable: &Tree::Null,
     };
-    let made = env::of(&pod, &spec, &known).expect("variables");
+    let made = env::build_env(&pod, &spec, &known).expect("variables");
     let own: Vec<String> = made.iter().take(10).map(|one| format!("{}={}", one.0, text(one))).collect();
     let expected = [
         "P_k=v",
@@ -216,10 +216,14 @@ resources: {limits: {cpu: 250m}}
         ]
     );
     let bytes = read("{name: a, env: [{name: X, valueFrom: {secretKeyRef: {name: s, key: bytes}}}]}");
-    assert_eq!(env::of(&pod, &bytes, &known).expect("variables")[0].1, [0xff, 0xfe, 0x41], "a secret need not be text");
+    assert_eq!(
+        env::build_env(&pod, &bytes, &known).expect("variables")[0].1,
+        [0xff, 0xfe, 0x41],
+        "a secret need not be text"
+    );
     let missing = read("{name: a, env: [{name: X, valueFrom: {configMapKeyRef: {name: c, key: z}}}]}");
     assert_eq!(
-        env::of(&pod, &missing, &known).map_err(|error| error.to_string()),
+        env::build_env(&pod, &missing, &known).map_err(|error| error.to_string()),
         Err("couldn't find key z in ConfigMap ns/c".to_string())
     );
     let cases = [
@@ -230,7 +234,7 @@ resources: {limits: {cpu: 250m}}
     for (reference, wanted) in cases {
         let spec = read(&format!("{{name: a, env: [{{name: X, valueFrom: {{fileKeyRef: {reference}}}}}]}}"));
         assert_eq!(
-            env::of(&pod, &spec, &known).map_err(|error| error.to_string()),
+            env::build_env(&pod, &spec, &known).map_err(|error| error.to_string()),
             Err(wanted.to_string()),
             "{reference}"
         );

@@ -6,7 +6,7 @@ use std::time::Duration;
 use stdx::backoff::pause_following;
 
 use super::RestartBackoff;
-use crate::clock::{lasts, nanos};
+use crate::clock::{is_within, nanos};
 
 const FIRST: Duration = Duration::from_secs(10);
 
@@ -14,13 +14,13 @@ const FIRST: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub(crate) struct Backoffs {
     longest: Duration,
-    pauses: BTreeMap<String, Pause>,
+    pauses: BTreeMap<String, ContainerBackoff>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Pause {
+struct ContainerBackoff {
     length: Duration,
-    /// When it was last started again.
+    /// When the container was last restarted.
     since: i64,
 }
 
@@ -29,24 +29,24 @@ impl Backoffs {
         Backoffs { longest, pauses: BTreeMap::new() }
     }
 
-    /// The pause of a container that ended then; none where it may be started now.
+    /// The pause of a container that ended at this time; None if it may be started now.
     pub(crate) fn wait(&self, name: &str, ended_at: i64, now: i64) -> Option<RestartBackoff> {
         let pause = self.current(name, ended_at)?;
         let until = ended_at.saturating_add(nanos(pause.length));
         let pause_seconds = i64::try_from(pause.length.as_secs()).unwrap_or(i64::MAX);
-        lasts(now, until, pause.length).then(|| RestartBackoff { name: name.to_string(), until, pause_seconds })
+        is_within(now, until, pause.length).then(|| RestartBackoff { name: name.to_string(), until, pause_seconds })
     }
 
-    /// It is started again: the next pause is longer.
+    /// Records a restart of the container: the next pause is longer.
     pub(crate) fn started_again(&mut self, name: &str, ended_at: i64, now: i64) {
         let previous = self.current(name, ended_at).map(|pause| pause.length);
         let length = pause_following(previous, FIRST, self.longest);
-        self.pauses.insert(name.to_string(), Pause { length, since: now });
+        self.pauses.insert(name.to_string(), ContainerBackoff { length, since: now });
     }
 
-    /// One that ran for long has redeemed itself.
-    fn current(&self, name: &str, ended_at: i64) -> Option<Pause> {
-        let redeemed = |pause: &&Pause| ended_at - pause.since <= 2 * nanos(self.longest);
+    /// The backoff ends after a container has run for long.
+    fn current(&self, name: &str, ended_at: i64) -> Option<ContainerBackoff> {
+        let redeemed = |pause: &&ContainerBackoff| ended_at - pause.since <= 2 * nanos(self.longest);
         self.pauses.get(name).filter(redeemed).copied()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Command, Plan, RestartBackoff, StartContainer, StopContainer};
 
-/// What was decided for each container.
+/// The decisions for all containers.
 #[derive(Default)]
 pub(super) struct Draft {
     pub(super) backoffs: Vec<RestartBackoff>,
@@ -10,7 +10,7 @@ pub(super) struct Draft {
     pub(super) starts: Vec<StartContainer>,
 }
 
-/// What every sync of a running pod does before it changes containers.
+/// The first commands of every sync of a running pod, before containers are changed.
 const PREPARATIONS: [Command; 3] = [
     // The pod's cgroup is the parent of all that is created later.
     Command::EnsureCgroup,

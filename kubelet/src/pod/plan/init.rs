@@ -17,7 +17,7 @@ pub(crate) enum Outcome {
 }
 
 pub(crate) fn plan(view: &View<'_>, draft: &mut Draft) -> Outcome {
-    let is_initialized = has_begun(view.pod, view.state);
+    let is_initialized = has_started_main_containers(view.pod, view.state);
     for spec in view.pod.list("spec.initContainers") {
         let outcome = match (pod::is_sidecar(spec), is_initialized) {
             (true, _) => plan_sidecar(view, spec, is_initialized, draft),
@@ -32,7 +32,7 @@ pub(crate) fn plan(view: &View<'_>, draft: &mut Draft) -> Outcome {
 }
 
 /// Main containers exist in this sandbox, so that the init containers have completed.
-fn has_begun(pod: &Tree, state: &PodState) -> bool {
+fn has_started_main_containers(pod: &Tree, state: &PodState) -> bool {
     pod.list("spec.containers").iter().any(|spec| state.active(spec.str("name")).is_some())
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use api::Tree;
 
-use crate::model::last_status::Past;
+use crate::model::last_status::LastStatus;
 use crate::model::pod;
 use crate::model::state::{Container, PodState, Stage};
 pub(crate) use backoff::Backoffs;
@@ -87,7 +87,7 @@ pub(crate) struct StartContainer {
     pub(crate) unstarted: Vec<String>,
     /// Stopped containers to be removed after the start: only the last one is kept.
     pub(crate) older: Vec<String>,
-    /// What the start means for the container's backoff.
+    /// The effect of the start on the container's backoff.
     pub(crate) crash: Crash,
 }
 
@@ -131,7 +131,7 @@ impl Plan {
         self.commands.iter().any(|command| matches!(command, Command::StartContainer(start) if start.name == name))
     }
 
-    /// Whether it starts or stops something in the runtime.
+    /// Whether the plan starts or stops anything in the runtime.
     pub(crate) fn changes_runtime(&self) -> bool {
         self.commands.iter().any(Command::changes_runtime)
     }
@@ -194,7 +194,7 @@ fn plan_main(view: &View<'_>, mut draft: Draft) -> Plan {
 /// Running containers that are stopped before all containers of the pod are restarted.
 pub(crate) fn of_before<'a>(pod: &'a Tree, state: &'a PodState) -> impl Iterator<Item = &'a Container> {
     let is_ephemeral = |name: &str| pod.list("spec.ephemeralContainers").iter().any(|spec| spec.str("name") == name);
-    state.running().filter(move |seen| state.is_of_before(seen) && !is_ephemeral(&seen.name))
+    state.running().filter(move |seen| state.is_before_restart(seen) && !is_ephemeral(&seen.name))
 }
 
 fn stop_for_new_round(seen: &Container) -> StopContainer {
@@ -239,17 +239,17 @@ fn is_over(view: &View<'_>, attempt: u32) -> bool {
 
 fn is_left(view: &View<'_>, spec: &Tree) -> bool {
     let code = match view.state.container(spec.str("name")) {
-        Some(seen) => (seen.stage == Stage::Exited && !view.state.is_of_before(seen)).then_some(seen.exit_code),
+        Some(seen) => (seen.stage == Stage::Exited && !view.state.is_before_restart(seen)).then_some(seen.exit_code),
         None => forgotten_code(view, spec),
     };
     code.is_none_or(|code| Restart::after(view.pod, spec, code))
 }
 
-/// The exit code to assume for a container that was started once and that the runtime no longer knows.
+/// The exit code to assume for a container that was started once and that the runtime does not have any more.
 fn forgotten_code(view: &View<'_>, spec: &Tree) -> Option<i32> {
     let name = spec.str("name");
     let is_known = view.state.container(name).is_some();
-    Past::of(view.pod, name).filter(|_| !is_known).and_then(Past::code)
+    LastStatus::of(view.pod, name).filter(|_| !is_known).and_then(LastStatus::code)
 }
 
 fn start(view: &View<'_>, spec: &Tree) -> StartContainer {
@@ -275,7 +275,7 @@ fn restarts(view: &View<'_>, name: &str) -> i64 {
         // A container that was created and never started, because the kubelet was stopped in between, does not count.
         return seen.restarts + i64::from(seen.stage != Stage::Created);
     }
-    let reported = Past::of(view.pod, name).map_or(0, Past::next);
+    let reported = LastStatus::of(view.pod, name).map_or(0, LastStatus::next);
     match pod::is_static(view.pod) {
         // A static pod has no status with restart counts; its log files have them.
         true => reported.max((view.next_log)(name)),

@@ -27,7 +27,7 @@ impl Restart {
         }
     }
 
-    /// After it has ended with a code.
+    /// Whether a container is restarted after this exit code.
     pub(crate) fn after(pod: &Tree, container: &Tree, code: i32) -> bool {
         if pod::is_deleted(pod) {
             return false;
@@ -42,7 +42,7 @@ impl Restart {
         }
     }
 
-    /// One that prepares is done once it has succeeded, whatever the pod's policy.
+    /// Whether an init container is restarted: never after a success, whatever the pod's policy.
     pub(crate) fn after_init(pod: &Tree, container: &Tree, code: i32) -> bool {
         if pod::is_sidecar(container) {
             return !pod::is_deleted(pod);
@@ -52,21 +52,21 @@ impl Restart {
 }
 
 /// Whether a rule of the pod may begin a new round of all its containers.
-pub(crate) fn may_begin_anew(pod: &Tree) -> bool {
+pub(crate) fn may_restart_all_containers(pod: &Tree) -> bool {
     counted(pod).any(|spec| spec.list("restartPolicyRules").iter().any(|rule| rule.str("action") == ALL))
 }
 
 /// When a container exit has last restarted all containers of the pod; 0 if none did.
 pub(crate) fn round(pod: &Tree, state: &PodState) -> i64 {
-    let asked = |spec: &Tree| {
+    let last_restart = |spec: &Tree| {
         let ended = state.containers.iter().filter(|seen| seen.name == spec.str("name") && seen.stage == Stage::Exited);
-        let asks = |code| rule(spec, code).is_some_and(|rule| rule.str("action") == ALL);
-        ended.filter(|seen| asks(seen.exit_code)).map(|seen| seen.finished_at).max()
+        let restarts_all = |code| rule(spec, code).is_some_and(|rule| rule.str("action") == ALL);
+        ended.filter(|seen| restarts_all(seen.exit_code)).map(|seen| seen.finished_at).max()
     };
-    counted(pod).filter_map(asked).max().unwrap_or(0)
+    counted(pod).filter_map(last_restart).max().unwrap_or(0)
 }
 
-/// The containers that a round is made of.
+/// The containers that are restarted together in a round.
 fn counted(pod: &Tree) -> impl Iterator<Item = &Tree> {
     pod.list("spec.initContainers").iter().chain(pod.list("spec.containers"))
 }

@@ -178,7 +178,7 @@ fn init_containers_run_first() {
         ("Always", Some(true), &[("i", "0")], "+a#0 +b#0"),
         ("Always", Some(true), &[("i", "1")], "+i#1"),
         ("Never", Some(true), &[("i", "1")], "finish"),
-        // It is not run again once main containers exist.
+        // An init container does not run again once main containers exist.
         ("Always", Some(true), &[("i", "1"), ("a", "running"), ("b", "running")], ""),
     ];
     for (policy, ready, containers, expected) in cases {
@@ -326,7 +326,7 @@ fn commands_are_in_the_order_in_which_they_are_carried_out() {
 }
 
 #[test]
-fn a_start_knows_what_it_replaces() {
+fn a_start_lists_the_containers_it_replaces() {
     let both = |a: &[(&str, &str)]| {
         let plan = decide(&pod("Always"), Some(true), a);
         plan.commands.into_iter().find_map(|command| match command {

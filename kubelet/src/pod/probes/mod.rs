@@ -44,19 +44,19 @@ pub(crate) struct Probes {
     clock: Arc<dyn Clock>,
     /// Called with the UID of a pod whose verdicts have changed.
     changed: Box<dyn Fn(&str) + Send + Sync>,
-    known: Mutex<BTreeMap<String, Known>>,
-    /// What is counted of probes alone.
+    known: Mutex<BTreeMap<String, ContainerProbes>>,
+    /// Metrics of probes alone.
     pub(crate) metrics: Metrics,
 }
 
 /// The probes and verdicts of one container.
-struct Known {
+struct ContainerProbes {
     uid: String,
     verdicts: tokio::sync::watch::Sender<Verdicts>,
     tasks: Vec<(Kind, JoinHandle<()>)>,
 }
 
-impl Drop for Known {
+impl Drop for ContainerProbes {
     fn drop(&mut self) {
         self.tasks.iter().for_each(|(_, task)| task.abort());
     }
@@ -83,7 +83,7 @@ impl Probes {
         self.known().get(container_id).map_or_else(Verdicts::default, |known| *known.verdicts.borrow())
     }
 
-    /// Starts the probes of running containers of a pod, and stops all others of it.
+    /// Starts the probes of running containers of a pod, and stops its other probes.
     pub(crate) fn follow(self: &Arc<Probes>, pod: &Arc<Tree>, state: &PodState, host: &str) {
         let uid = pod::uid(pod);
         let running: Vec<&Container> = state.containers.iter().filter(|seen| seen.is_running()).collect();
@@ -100,7 +100,7 @@ impl Probes {
         }
     }
 
-    pub(crate) fn forget(&self, pod: &Tree) {
+    pub(crate) fn remove_pod(&self, pod: &Tree) {
         let [name, namespace, uid] = [pod::name(pod), pod::namespace(pod), pod::uid(pod)];
         self.known().retain(|_, known| known.uid != uid);
         for container in pod::containers(pod).map(|spec| spec.str("name")) {
@@ -142,10 +142,10 @@ impl Probes {
             (*kind, tokio::spawn(probe.run()))
         };
         let tasks = probed.iter().map(one).collect();
-        known.insert(seen.id.clone(), Known { uid: pod::uid(pod).to_string(), verdicts, tasks });
+        known.insert(seen.id.clone(), ContainerProbes { uid: pod::uid(pod).to_string(), verdicts, tasks });
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, ContainerProbes>> {
         self.known.lock()
     }
 }
@@ -180,8 +180,8 @@ impl Probe {
         let Some(spec) = pod::container(&self.pod, &self.container) else { return };
         let probe = spec.at(self.field);
         if self.kind != Kind::Startup && spec.has("startupProbe") {
-            let mut told = self.verdicts.subscribe();
-            if told.wait_for(|verdicts| verdicts.startup == Some(true)).await.is_err() {
+            let mut changes = self.verdicts.subscribe();
+            if changes.wait_for(|verdicts| verdicts.startup == Some(true)).await.is_err() {
                 return;
             }
         }
@@ -194,10 +194,10 @@ impl Probe {
         let mut count = Count::of(probe, self.current());
         let mut next = Instant::now();
         loop {
-            let outcome = self.ask(spec, probe, timeout).await;
+            let outcome = self.run_probe(spec, probe, timeout).await;
             let Some(outcome) = outcome else { return };
-            if let Some(verdict) = count.take(&outcome) {
-                self.tell(verdict);
+            if let Some(verdict) = count.record(&outcome) {
+                self.publish_verdict(verdict);
                 if self.kind == Kind::Startup || self.kind == Kind::Liveness && !verdict {
                     return;
                 }
@@ -225,7 +225,7 @@ impl Probe {
     }
 
     /// None if the container does not run any more.
-    async fn ask(&self, spec: &Tree, probe: &Tree, timeout: Duration) -> Option<Outcome> {
+    async fn run_probe(&self, spec: &Tree, probe: &Tree, timeout: Duration) -> Option<Outcome> {
         let probes = self.probes.upgrade()?;
         let target =
             Target { runtime: &probes.runtime, container_id: &self.id, address: &self.address, container: spec };
@@ -262,12 +262,12 @@ impl Probe {
         metrics.record(&PROBE_TIME, &[self.word, &self.container, name, namespace], took.as_secs_f64());
     }
 
-    /// The container as events name it.
+    /// The object reference of the container for events.
     fn subject(&self) -> Tree {
         crate::model::pod::subject(&self.pod, &self.container)
     }
 
-    fn tell(&self, verdict: bool) {
+    fn publish_verdict(&self, verdict: bool) {
         let changed = self.verdicts.send_if_modified(|verdicts| {
             let place = match self.kind {
                 Kind::Startup => &mut verdicts.startup,

@@ -1,9 +1,9 @@
-//! The statuses of containers: what they are now, and what they were before.
+//! The statuses of containers: the current state and the last one.
 
 use api::{Tree, time, tree};
 
 use super::{View, counts, is_ready};
-use crate::model::last_status::{self, Past};
+use crate::model::last_status::{self, LastStatus};
 use crate::model::pod;
 use crate::model::problem::Problem;
 use crate::model::state::{Container, Stage};
@@ -37,7 +37,7 @@ impl Containers {
         &self.0[1]
     }
 
-    /// Those that count and are not ready.
+    /// The names of the main containers and sidecars that are not ready.
     pub(crate) fn unready(&self, pod: &Tree) -> Vec<&str> {
         let of = |at: usize| pod.list(pod::LISTS[at]).iter().zip(&self.0[at]).map(move |pair| (pair, at == 0));
         let counted =
@@ -45,7 +45,7 @@ impl Containers {
         counted.map(|((_, status), _)| status.str("name")).collect()
     }
 
-    /// Those that prepare and have not done so.
+    /// The names of the init containers that are not complete.
     pub(crate) fn incomplete(&self, pod: &Tree) -> Vec<&str> {
         if self.main().iter().any(|status| !status.at("state").has("waiting")) {
             return Vec::new();
@@ -61,9 +61,9 @@ impl Containers {
 
 fn one(view: &View<'_>, spec: &Tree, list: usize) -> Tree {
     let name = spec.str("name");
-    let Some(seen) = view.state.container(name) else { return not_there(view, spec, list) };
+    let Some(seen) = view.state.container(name) else { return missing_container_status(view, spec, list) };
     let verdicts = (view.verdicts)(&seen.id);
-    let begins_anew = seen.stage == Stage::Exited && view.state.is_of_before(seen) && !view.is_over && list < 2;
+    let begins_anew = seen.stage == Stage::Exited && view.state.is_before_restart(seen) && !view.is_over && list < 2;
     let mut status = tree! {
         "name" => name,
         "image" => if seen.image.is_empty() { spec.str("image") } else { seen.image.as_str() },
@@ -113,7 +113,7 @@ fn waits(reason: &str, message: &str) -> Tree {
     tree! { "waiting" => waiting }
 }
 
-/// What holds a container up that should run.
+/// The reason why a container that should run is waiting.
 fn waiting(view: &View<'_>, name: &str) -> Option<Tree> {
     if view.is_over {
         return None;
@@ -146,7 +146,11 @@ fn terminated(view: &View<'_>, seen: &Container) -> Tree {
         "finishedAt" => at(seen.finished_at),
         "containerID" => format!("{}://{}", view.runtime, seen.id),
     };
-    let message = if seen.message.is_empty() { said_before(view.pod, ended.str("containerID")) } else { &seen.message };
+    let message = if seen.message.is_empty() {
+        last_termination_message(view.pod, ended.str("containerID"))
+    } else {
+        &seen.message
+    };
     if !message.is_empty() {
         ended.set("message", message);
     }
@@ -154,7 +158,7 @@ fn terminated(view: &View<'_>, seen: &Container) -> Tree {
 }
 
 /// The termination message of a container whose directory was removed: the pod's status has it.
-fn said_before<'a>(pod: &'a Tree, id: &str) -> &'a str {
+fn last_termination_message<'a>(pod: &'a Tree, id: &str) -> &'a str {
     let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
     let statuses = lists.iter().flat_map(|list| pod.at("status").list(list));
     let mut ends = statuses.flat_map(|status| [status.at("state.terminated"), status.at("lastState.terminated")]);
@@ -166,24 +170,27 @@ fn at(nanos: i64) -> api::Str {
 }
 
 /// The status of a container that the runtime does not have: not yet, or not any more.
-fn not_there(view: &View<'_>, spec: &Tree, list: usize) -> Tree {
+fn missing_container_status(view: &View<'_>, spec: &Tree, list: usize) -> Tree {
     let name = spec.str("name");
-    let (old, past) = (last_status::status(view.pod, name), Past::of(view.pod, name));
-    let is_over = view.is_over || past.and_then(Past::code).is_some_and(|code| !restarts(view.pod, spec, list, code));
+    let (old, past) = (last_status::status(view.pod, name), LastStatus::of(view.pod, name));
+    let is_over =
+        view.is_over || past.and_then(LastStatus::code).is_some_and(|code| !restarts(view.pod, spec, list, code));
     match (old, past) {
-        (Some(old), Some(Past::Lost { .. })) if is_over => return ended_unseen(old),
-        (Some(old), Some(Past::Ended { .. })) if is_over || old.at("state").has("terminated") => return ended(old),
+        (Some(old), Some(LastStatus::Lost { .. })) if is_over => return unobserved_termination(old),
+        (Some(old), Some(LastStatus::Ended { .. })) if is_over || old.at("state").has("terminated") => {
+            return last_termination(old);
+        }
         _ => {}
     }
     let last = match past {
-        Some(Past::Lost { .. }) => tree! { "terminated" => unseen(USED_TO_RUN) },
+        Some(LastStatus::Lost { .. }) => tree! { "terminated" => unknown_termination(USED_TO_RUN) },
         _ => old.map_or_else(Tree::map_new, |old| old.at("lastState").clone()),
     };
     tree! {
         "name" => name,
         "image" => spec.str("image"),
         "imageID" => "",
-        "restartCount" => past.map_or(0, Past::next),
+        "restartCount" => past.map_or(0, LastStatus::next),
         "started" => false,
         "ready" => false,
         "state" => waiting(view, name).unwrap_or_else(|| waits(begins(view.pod), "")),
@@ -206,7 +213,7 @@ pub(crate) fn begins(pod: &Tree) -> &'static str {
 }
 
 /// A container that had exited in its last status, even if it waited for its restart then.
-fn ended(old: &Tree) -> Tree {
+fn last_termination(old: &Tree) -> Tree {
     let mut status = old.clone();
     if old.at("state").has("waiting") {
         status.set("state", old.at("lastState").clone());
@@ -214,19 +221,19 @@ fn ended(old: &Tree) -> Tree {
     status
 }
 
-/// It ran once, and its end was not observed.
-fn ended_unseen(old: &Tree) -> Tree {
+/// The container ran once, and its end was not observed.
+fn unobserved_termination(old: &Tree) -> Tree {
     let mut status = old.clone();
     status.set(
         "state",
-        tree! { "terminated" => unseen("The container could not be located when the pod was terminated") },
+        tree! { "terminated" => unknown_termination("The container could not be located when the pod was terminated") },
     );
     status.set("ready", false);
     status.set("started", false);
     status
 }
 
-fn unseen(message: &str) -> Tree {
+fn unknown_termination(message: &str) -> Tree {
     tree! {
         "exitCode" => i64::from(last_status::UNSEEN_CODE),
         "reason" => "ContainerStatusUnknown",
@@ -236,7 +243,7 @@ fn unseen(message: &str) -> Tree {
     }
 }
 
-/// Adds what the container was actually created with.
+/// Adds the values that the container was actually created with.
 fn add_details(spec: &Tree, seen: &Container, status: &mut Tree) {
     let resources = spec.at("resources");
     if resources.as_map().is_some_and(|map| !map.is_empty()) {

@@ -1,4 +1,4 @@
-//! The status of a pod, from the runtime's state. Pure: what has to be remembered is in the pod's status, or passed in.
+//! The status of a pod, from the runtime's state. Pure: earlier state is in the pod's status, or passed in.
 
 mod containers;
 mod phase;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::{Tree, time, tree};
-use podmodel::conditions::{self, Facts};
+use podmodel::conditions::{self, ConditionInputs};
 
 use crate::model::pod;
 use crate::model::problem::Problem;
@@ -63,7 +63,7 @@ pub(crate) fn status(view: &View<'_>) -> Tree {
             status.set("reason", &*ended.reason);
             status.set("message", ended.message.as_str());
         }
-        // They explain the phase, and may have been set by an earlier kubelet.
+        // Reason and message explain the phase, and may have been set by an earlier kubelet.
         _ if phase == pod.str("status.phase") => keep(pod, &["reason", "message"], &mut status),
         _ => {}
     }
@@ -102,18 +102,18 @@ fn keep(pod: &Tree, keys: &[&str], status: &mut Tree) {
     keys.iter().filter_map(|key| Some((key, old.get(key)?))).for_each(|(key, value)| status.set(key, value.clone()));
 }
 
-fn facts<'a>(view: &View<'a>, made: &'a Containers, phase: &'a str) -> Facts<'a> {
+fn facts<'a>(view: &View<'a>, made: &'a Containers, phase: &'a str) -> ConditionInputs<'a> {
     let is_over = matches!(phase, "Succeeded" | "Failed");
     let has_sandbox = view
         .state
         .sandbox()
         .is_some_and(|sandbox| sandbox.is_ready && (sandbox.on_host_network || !sandbox.addresses.is_empty()));
-    Facts {
+    ConditionInputs {
         phase,
         unready: made.unready(view.pod),
         incomplete: made.incomplete(view.pod),
         has_sandbox: has_sandbox && !is_over,
-        begins_anew: plan::restart::may_begin_anew(view.pod)
+        begins_anew: plan::restart::may_restart_all_containers(view.pod)
             .then(|| plan::of_before(view.pod, view.state).next().is_some()),
         now: view.now,
     }

@@ -9,10 +9,10 @@ use crate::pod::plan::restart::Restart;
 
 pub(crate) fn of(view: &View<'_>, made: &Containers) -> &'static str {
     let pod = view.pod;
-    if has_failed_to_prepare(pod, made) {
+    if has_failed_init(pod, made) {
         return "Failed";
     }
-    if begins_anew(view) {
+    if is_restarting_all(view) {
         return "Running";
     }
     let main = made.main();
@@ -26,19 +26,19 @@ pub(crate) fn of(view: &View<'_>, made: &Containers) -> &'static str {
     }
     match (running, ended) {
         (1.., _) => "Running",
-        (0, 1..) => of_ended(view, made),
+        (0, 1..) => phase_of_terminated(view, made),
         _ => "Pending",
     }
 }
 
 /// All containers are stopped for a restart, and no main container of the new round has started yet.
-fn begins_anew(view: &View<'_>) -> bool {
+fn is_restarting_all(view: &View<'_>) -> bool {
     let has_begun = |spec: &Tree| view.state.active(spec.str("name")).is_some();
     view.state.round > 0 && !view.is_over && !view.pod.list("spec.containers").iter().any(has_begun)
 }
 
-/// Nothing runs: over, or about to run again.
-fn of_ended(view: &View<'_>, made: &Containers) -> &'static str {
+/// The phase without running containers: completed, or about to be restarted.
+fn phase_of_terminated(view: &View<'_>, made: &Containers) -> &'static str {
     let pod = view.pod;
     let restarts = |spec: &Tree, status: &Tree| {
         let code = ended_code(status).and_then(|code| i32::try_from(code).ok()).unwrap_or(1);
@@ -63,7 +63,7 @@ fn ended_code(status: &Tree) -> Option<i64> {
     if state.is_null() { status.at("lastState.terminated").int("exitCode") } else { state.int("exitCode") }
 }
 
-fn has_failed_to_prepare(pod: &Tree, made: &Containers) -> bool {
+fn has_failed_init(pod: &Tree, made: &Containers) -> bool {
     if made.main().iter().any(|status| !status.at("state").has("waiting")) {
         return false;
     }

@@ -102,8 +102,8 @@ fn reports_the_stop_signal() {
         container.stop_signal = cri::Signal::Sigusr1.into();
     }
     let status = say(&pod, &state, Verdicts::default(), &[], false);
-    let told: Vec<&str> = status.list("containerStatuses").iter().map(|status| status.str("stopSignal")).collect();
-    assert_eq!(told, ["SIGUSR1", ""]);
+    let signals: Vec<&str> = status.list("containerStatuses").iter().map(|status| status.str("stopSignal")).collect();
+    assert_eq!(signals, ["SIGUSR1", ""]);
 }
 
 #[test]
@@ -179,11 +179,11 @@ fn final_phase_does_not_change() {
         let mut pod = pod("Never");
         pod.set("status", old(status));
         let state = if containers.is_empty() { PodState::default() } else { state(containers) };
-        let said = say(&pod, &state, Verdicts::default(), &[], true);
-        let short = format!("{}/{}/{}", said.str("phase"), said.str("reason"), said.str("message"));
+        let result = say(&pod, &state, Verdicts::default(), &[], true);
+        let short = format!("{}/{}/{}", result.str("phase"), result.str("reason"), result.str("message"));
         assert_eq!(short, expected, "{status} {containers:?}");
         if status == refused {
-            assert!(!said.has("containerStatuses") && !said.has("conditions"), "it never ran: {said:?}");
+            assert!(!result.has("containerStatuses") && !result.has("conditions"), "it never ran: {result:?}");
         }
     }
 }
@@ -197,7 +197,7 @@ fn keeps_a_final_phase_that_a_controller_set() {
 }
 
 #[test]
-fn uses_the_last_status_of_forgotten_containers() {
+fn uses_the_last_status_of_missing_containers() {
     let crashed = "{containerID: x, restartCount: 4, state: {waiting: {}}, \
                     lastState: {terminated: {exitCode: 3, containerID: x}}}";
     // The policy, the last status of the container, and the new one: its state, its number, its last termination.
@@ -221,16 +221,16 @@ fn uses_the_last_status_of_forgotten_containers() {
         let mut container = old(status);
         container.set("name", "a");
         pod.set("status", tree! { "phase" => "Running", "containerStatuses" => list![container] });
-        let said = say(&pod, &PodState::default(), Verdicts::default(), &[], false);
-        let a = &said.list("containerStatuses")[0];
+        let result = say(&pod, &PodState::default(), Verdicts::default(), &[], false);
+        let a = &result.list("containerStatuses")[0];
         let code = |state: &str| a.at(state).at("terminated").int("exitCode").map(|code| code.to_string());
         let state = code("state").map_or_else(|| "waiting".to_string(), |code| format!("terminated:{code}"));
         let restarts = a.int("restartCount").expect("a number");
         let last = code("lastState").unwrap_or_default();
-        assert_eq!(format!("{} {state} {restarts} {last}", said.str("phase")), expected, "{policy} {status}");
+        assert_eq!(format!("{} {state} {restarts} {last}", result.str("phase")), expected, "{policy} {status}");
         // A second computation gives the same status.
-        pod.set("status", said.clone());
-        assert_eq!(say(&pod, &PodState::default(), Verdicts::default(), &[], false), said, "{policy} {status}");
+        pod.set("status", result.clone());
+        assert_eq!(say(&pod, &PodState::default(), Verdicts::default(), &[], false), result, "{policy} {status}");
     }
 }
 

@@ -54,20 +54,20 @@ struct Entry {
     status: Arc<Tree>,
     /// Nothing of the pod is left on the node.
     is_gone: bool,
-    written: Option<Written>,
+    written: Option<LastWrite>,
 }
 
-/// What was written last.
-struct Written {
+/// The last write.
+struct LastWrite {
     status: Arc<Tree>,
     /// The object after the write, until the informer has it.
     answer: Option<Arc<Tree>>,
     revision: Option<u64>,
 }
 
-/// What has to be written.
+/// The write that an object needs.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum StatusWrite {
     Nothing,
     Patch(Tree),
     Delete,
@@ -93,9 +93,9 @@ impl Writer {
     }
 
     /// Waits until the API has the last statuses of these pods.
-    pub(crate) async fn settled(&self, uids: &[String]) {
+    pub(crate) async fn wait_until_written(&self, uids: &[String]) {
         let mut moved = self.moved.subscribe();
-        let is_open = |uid: &String| self.next_step(uid).is_some_and(|(_, _, step)| step != Step::Nothing);
+        let is_open = |uid: &String| self.next_write(uid).is_some_and(|(_, _, step)| step != StatusWrite::Nothing);
         while uids.iter().any(is_open) {
             if moved.changed().await.is_err() {
                 return;
@@ -139,8 +139,8 @@ impl Writer {
         }
     }
 
-    /// Nothing of the pod is left here: its object may go once it has been deleted.
-    pub(crate) fn gone(&self, uid: &str) {
+    /// Nothing of the pod is left on this node: its object can be deleted once deletion was requested.
+    pub(crate) fn mark_removed(&self, uid: &str) {
         if let Some(entry) = self.entries().get_mut(uid) {
             entry.is_gone = true;
         }
@@ -152,11 +152,11 @@ impl Writer {
         self.queue.add(Key::from(uid));
     }
 
-    pub(crate) fn forget(&self, uid: &str) {
+    pub(crate) fn remove_pod(&self, uid: &str) {
         self.entries().remove(uid);
     }
 
-    /// Forgets all other pods.
+    /// Removes the entries of all other pods.
     pub(crate) fn keep(&self, uids: &BTreeSet<String>) {
         self.entries().retain(|uid, _| uids.contains(uid));
     }
@@ -176,20 +176,22 @@ impl Writer {
     }
 
     async fn write(&self, uid: &str) -> client::Result<()> {
-        let Some((object, status, step)) = self.next_step(uid) else { return Ok(()) };
+        let Some((object, status, step)) = self.next_write(uid) else { return Ok(()) };
         let (namespace, name) = (pod::namespace(&object), pod::name(&object));
         let answer = match &step {
-            Step::Nothing => return Ok(()),
-            Step::Patch(patch) => self.client.patch(PODS, namespace, name, "status", Patch::Strategic(patch)).await,
-            Step::Delete => {
+            StatusWrite::Nothing => return Ok(()),
+            StatusWrite::Patch(patch) => {
+                self.client.patch(PODS, namespace, name, "status", Patch::Strategic(patch)).await
+            }
+            StatusWrite::Delete => {
                 let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::of(&object) };
                 self.client.delete(PODS, namespace, name, options).await
             }
         };
         match answer {
             Ok(answer) => {
-                if let Step::Patch(_) = step {
-                    self.note(uid, status, answer);
+                if let StatusWrite::Patch(_) = step {
+                    self.record_write(uid, status, answer);
                 }
                 Ok(())
             }
@@ -199,27 +201,27 @@ impl Writer {
         }
     }
 
-    /// The object as it is now, and what is to be written of it.
-    fn next_step(&self, uid: &str) -> Option<(Arc<Tree>, Arc<Tree>, Step)> {
+    /// The current object, and the write that it needs.
+    fn next_write(&self, uid: &str) -> Option<(Arc<Tree>, Arc<Tree>, StatusWrite)> {
         let mut entries = self.entries();
         let entry = entries.get_mut(uid)?;
         let seen = self.pods.get(&client::key(&entry.namespace, &entry.name))?;
         let revision = client::revision_of(&seen);
         entry.written.take_if(|written| written.revision < revision);
-        let answer = entry.written.as_mut().and_then(|written| written.unless_shown(revision));
+        let answer = entry.written.as_mut().and_then(|written| written.pending_object(revision));
         let object = answer.unwrap_or(seen);
-        // It was written, whatever the API server made of it.
+        // The status was written, even if the API server has changed it.
         let is_settled = entry.written.as_ref().is_some_and(|written| written.status == entry.status);
         let shown = if pod::is_mirror(&object) { pod::annotation(&object, pod::MIRROR) } else { pod::uid(&object) };
         let step = decide(&object, &entry.status, entry.is_gone, is_settled);
         (shown == uid).then(|| (object.clone(), entry.status.clone(), step))
     }
 
-    /// Records what was written, and continues with what follows or was reported meanwhile.
-    fn note(&self, uid: &str, status: Arc<Tree>, answer: Tree) {
+    /// Records a write, and continues with the next change.
+    fn record_write(&self, uid: &str, status: Arc<Tree>, answer: Tree) {
         if let Some(entry) = self.entries().get_mut(uid) {
             let revision = client::revision_of(&answer);
-            entry.written = Some(Written { status, answer: Some(Arc::new(answer)), revision });
+            entry.written = Some(LastWrite { status, answer: Some(Arc::new(answer)), revision });
         }
         self.queue.add(Key::from(uid));
     }
@@ -229,9 +231,9 @@ impl Writer {
     }
 }
 
-impl Written {
+impl LastWrite {
     /// The object after the last write, if the informer does not have it yet.
-    fn unless_shown(&mut self, shown: Option<u64>) -> Option<Arc<Tree>> {
+    fn pending_object(&mut self, shown: Option<u64>) -> Option<Arc<Tree>> {
         self.answer.take_if(|_| self.revision <= shown);
         self.answer.clone()
     }
@@ -241,13 +243,13 @@ fn is_over(error: &Error) -> bool {
     error.is_not_found() || error.is_conflict()
 }
 
-/// What has to be written to give an object this status.
-pub(crate) fn decide(object: &Tree, status: &Tree, is_gone: bool, is_settled: bool) -> Step {
+/// Decides which write gives an object this status.
+pub(crate) fn decide(object: &Tree, status: &Tree, is_gone: bool, is_settled: bool) -> StatusWrite {
     if let Some(patch) = difference(object.at("status"), status).filter(|_| !is_settled) {
         let uid = pod::uid(object);
-        return Step::Patch(tree! { "metadata" => tree! { "uid" => uid }, "status" => patch });
+        return StatusWrite::Patch(tree! { "metadata" => tree! { "uid" => uid }, "status" => patch });
     }
-    if is_gone && pod::is_deleted(object) { Step::Delete } else { Step::Nothing }
+    if is_gone && pod::is_deleted(object) { StatusWrite::Delete } else { StatusWrite::Nothing }
 }
 
 /// A merge patch; None if nothing differs.
@@ -288,7 +290,7 @@ fn stale<'a>(seen: &'a Tree, wanted: &'a Tree) -> impl Iterator<Item = Tree> + '
     gone.map(|name| tree! { "$patch" => "delete", "type" => *name })
 }
 
-/// Addresses are merged by their text: those of before would stay.
+/// Addresses are merged by their text: without a replacement, earlier ones would stay.
 fn replaced(list: &Tree) -> Vec<Tree> {
     let all = list.as_list().unwrap_or(&[]).iter().cloned();
     [tree! { "$patch" => "replace" }].into_iter().chain(all).collect()
@@ -346,7 +348,7 @@ mod tests {
         ];
         for (object, status, expected) in cases {
             let patch = match decide(&object, &status, false, false) {
-                Step::Patch(patch) => patch.at("status").clone(),
+                StatusWrite::Patch(patch) => patch.at("status").clone(),
                 _ => tree! {},
             };
             assert_eq!(String::from_utf8_lossy(&api::json::encode(&patch, None)), expected);
@@ -358,10 +360,10 @@ mod tests {
         let deleted = tree! { "metadata" => tree! { "uid" => "u", "deletionTimestamp" => "x" }, "status" => tree! {} };
         let alive = tree! { "metadata" => tree! { "uid" => "u" }, "status" => tree! {} };
         let status = tree! { "phase" => "Failed" };
-        assert!(matches!(decide(&deleted, &status, true, false), Step::Patch(_)));
-        assert_eq!(decide(&deleted, &tree! {}, true, false), Step::Delete);
-        assert_eq!(decide(&deleted, &tree! {}, false, false), Step::Nothing);
-        assert_eq!(decide(&deleted, &status, true, true), Step::Delete, "the API has it in its own words");
-        assert_eq!(decide(&alive, &tree! {}, true, false), Step::Nothing);
+        assert!(matches!(decide(&deleted, &status, true, false), StatusWrite::Patch(_)));
+        assert_eq!(decide(&deleted, &tree! {}, true, false), StatusWrite::Delete);
+        assert_eq!(decide(&deleted, &tree! {}, false, false), StatusWrite::Nothing);
+        assert_eq!(decide(&deleted, &status, true, true), StatusWrite::Delete, "the API has it in its own words");
+        assert_eq!(decide(&alive, &tree! {}, true, false), StatusWrite::Nothing);
     }
 }

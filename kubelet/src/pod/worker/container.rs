@@ -1,12 +1,12 @@
-//! The CRI configuration of a container, from everything that it refers to.
+//! The CRI configuration of a container, from all objects that it refers to.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use api::Tree;
 
+use super::dependencies::{self, UserError, VariablesError};
 use super::files::{self, FileError};
-use super::needs::{self, UserError, VariablesError};
 use super::start::Inputs;
 use super::sync;
 use crate::images;
@@ -40,10 +40,10 @@ pub(crate) enum ConfigError {
     File(#[from] FileError),
 }
 
-/// What a configuration is built from.
-pub(crate) struct Parts<'a> {
+/// The sources of a container's configuration.
+pub(crate) struct ConfigSources<'a> {
     pub(crate) spec: &'a Tree,
-    pub(crate) image: images::Present,
+    pub(crate) image: images::LocalImage,
     /// Images of volumes, by volume.
     pub(crate) images: Vec<(String, cri::ImageSpec)>,
     pub(crate) addresses: &'a [String],
@@ -51,14 +51,14 @@ pub(crate) struct Parts<'a> {
     pub(crate) start: &'a StartContainer,
 }
 
-/// The configuration, and the CPUs that the container has for itself. The directory of its logs exists then.
+/// The configuration, and the exclusive CPUs of the container. Creates the directory of its logs.
 pub(crate) async fn config(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
-    parts: Parts<'_>,
+    parts: ConfigSources<'_>,
 ) -> Result<(cri::ContainerConfig, String), ConfigError> {
-    let Parts { spec, image, inputs, start, .. } = &parts;
-    needs::check_user(pod, spec, image)?;
+    let ConfigSources { spec, image, inputs, start, .. } = &parts;
+    dependencies::check_user(pod, spec, image)?;
     let mut assigned = context.managers.prepare(pod, spec).await?;
     let env = variables(context, pod, &parts, &mut assigned).await?;
     let users = context.users.of(pod)?;
@@ -96,10 +96,10 @@ pub(crate) async fn config(
 async fn variables(
     context: &Arc<PodContext>,
     pod: &Tree,
-    parts: &Parts<'_>,
+    parts: &ConfigSources<'_>,
     assigned: &mut Assignment,
 ) -> Result<Vec<Variable>, VariablesError> {
-    let own = needs::variables(context, pod, parts.spec, parts.addresses, parts.inputs.mounted).await?;
+    let own = dependencies::variables(context, pod, parts.spec, parts.addresses, parts.inputs.mounted).await?;
     let of_devices = std::mem::take(&mut assigned.env).into_iter();
     Ok(of_devices.map(|(name, value)| (name, value.into_bytes())).chain(own).collect())
 }
@@ -107,7 +107,7 @@ async fn variables(
 async fn mounts(
     context: &Arc<PodContext>,
     pod: &Tree,
-    parts: &Parts<'_>,
+    parts: &ConfigSources<'_>,
     (env, users): (&[Variable], Option<&cri::UserNamespace>),
     assigned: &mut Assignment,
 ) -> Result<Vec<cri::Mount>, ConfigError> {
@@ -120,8 +120,8 @@ async fn mounts(
     Ok(mounts)
 }
 
-/// The ID of the container whose processes the container sees.
-fn target(pod: &Tree, parts: &Parts<'_>) -> String {
+/// The ID of the container whose processes are visible to this container.
+fn target(pod: &Tree, parts: &ConfigSources<'_>) -> String {
     let target = container::target(parts.spec, pod).and_then(|name| parts.inputs.state.active(name));
     target.map(|seen| seen.id.clone()).unwrap_or_default()
 }

@@ -26,8 +26,8 @@ pub(crate) fn deleted_at(pod: &Tree) -> Option<i64> {
 
 fn is_in_rotation(pod: &Tree) -> bool {
     let conditions = pod.list("status.conditions").iter();
-    let said = conditions.into_iter().find(|condition| condition.str("type") == OUT_OF_ROTATION);
-    said.is_some_and(|condition| condition.str("status") == "False")
+    let out_of_rotation = conditions.into_iter().find(|condition| condition.str("type") == OUT_OF_ROTATION);
+    out_of_rotation.is_some_and(|condition| condition.str("status") == "False")
 }
 
 #[cfg(test)]
@@ -49,14 +49,14 @@ mod tests {
             ("False", 1, 0, Some(100)),
             ("", 30, 0, None),
         ];
-        for (said, grace, passed, expected) in cases {
-            let conditions = if said.is_empty() { String::new() } else { condition(said) };
+        for (out_of_rotation, grace, passed, expected) in cases {
+            let conditions = if out_of_rotation.is_empty() { String::new() } else { condition(out_of_rotation) };
             let text = format!(
                 "{{metadata: {{deletionTimestamp: x, deletionGracePeriodSeconds: {grace}}}, status: {{conditions: [{conditions}]}}}}"
             );
             let pod = yaml::decode(text.as_bytes()).expect("a pod");
             let held = held_until(&pod, 100 * SECOND, (100 + passed) * SECOND).map(|until| until / SECOND);
-            assert_eq!(held, expected, "{said} {grace} {passed}");
+            assert_eq!(held, expected, "{out_of_rotation} {grace} {passed}");
         }
         let text = "{metadata: {deletionTimestamp: '1970-01-01T00:01:40Z', deletionGracePeriodSeconds: 30}}";
         assert_eq!(deleted_at(&yaml::decode(text.as_bytes()).expect("a pod")), Some(70 * SECOND));

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::grace_period::GracePeriod;
 use super::start::{self, Failure, Inputs, StartContext, unless_ended};
-use super::sync::{self, Next, Updates, WorkerState};
-use super::{DesiredPod, end, resize, sandbox};
+use super::sync::{self, SyncResult, Updates, WorkerState};
+use super::{DesiredPod, resize, sandbox, terminate};
 use crate::model::pod;
 use crate::model::state::PodState;
 use crate::pod::context::PodContext;
 use crate::pod::plan::{Command, Plan, RestartBackoff, StartContainer, StopContainer};
-use crate::volumes::Mounted;
+use crate::volumes::MountedVolumes;
 
 /// The pause before a failed resize is retried.
 const RESIZE_PAUSE: Duration = Duration::from_secs(5);
@@ -19,16 +19,16 @@ const RESIZE_PAUSE: Duration = Duration::from_secs(5);
 /// Why the remaining commands are not carried out, and when the pod is synced again.
 enum Abort {
     /// The runtime's state has not changed since the last status, or the final status is reported.
-    Reported(Next),
+    Reported(SyncResult),
     /// The runtime's state may have changed.
-    Unreported(Next),
+    Unreported(SyncResult),
 }
 
 impl From<Failure> for Abort {
     fn from(failure: Failure) -> Abort {
         Abort::Unreported(match failure {
-            Failure::Ends => Next::Again,
-            Failure::Waits | Failure::Failed => Next::Failed,
+            Failure::Ends => SyncResult::Again,
+            Failure::Waits | Failure::Failed => SyncResult::Failed,
         })
     }
 }
@@ -37,15 +37,15 @@ pub(super) struct Executor<'a> {
     context: &'a Arc<PodContext>,
     wanted: &'a DesiredPod,
     worker: &'a mut WorkerState,
-    told: Updates<'a>,
+    updates: Updates<'a>,
     state: Arc<PodState>,
-    mounted: Mounted,
+    mounted: MountedVolumes,
     /// When the pod is synced again at the latest, even if nothing changes.
     again: Option<Duration>,
     /// The sandbox that was created.
     sandbox: Option<String>,
     start_context: Option<StartContext>,
-    /// Of the last container that failed to start.
+    /// The failure of the last container that failed to start.
     failure: Option<Failure>,
 }
 
@@ -55,14 +55,14 @@ impl<'a> Executor<'a> {
         wanted: &'a DesiredPod,
         worker: &'a mut WorkerState,
         state: Arc<PodState>,
-        told: Updates<'a>,
+        updates: Updates<'a>,
     ) -> Executor<'a> {
-        let mounted = Mounted::default();
+        let mounted = MountedVolumes::default();
         let (again, sandbox, start_context, failure) = (None, None, None, None);
-        Executor { context, wanted, worker, told, state, mounted, again, sandbox, start_context, failure }
+        Executor { context, wanted, worker, updates, state, mounted, again, sandbox, start_context, failure }
     }
 
-    pub(super) async fn run(mut self, plan: &Plan) -> Next {
+    pub(super) async fn run(mut self, plan: &Plan) -> SyncResult {
         for command in &plan.commands {
             match self.carry_out(command, plan).await {
                 Ok(()) => {}
@@ -106,24 +106,24 @@ impl<'a> Executor<'a> {
     /// Stops a container of a pod that keeps running. If the pod is to end meanwhile, the container is stopped with it.
     async fn stop_container(&mut self, stop: &StopContainer) -> Result<(), Failure> {
         let Some(seen) = self.state.containers.iter().find(|seen| seen.id == stop.id) else { return Ok(()) };
-        let kill = end::Kill {
+        let kill = terminate::KillOptions {
             message: &stop.message,
             given: GracePeriod::fixed(stop.grace_seconds),
             runs_pre_stop: stop.runs_pre_stop,
         };
-        let stopping = end::stop_container(self.context, &self.wanted.pod, &self.state, seen, kill);
-        let stopped = unless_ended(self.told, Box::pin(stopping)).await.ok_or(Failure::Ends)?;
+        let stopping = terminate::stop_container(self.context, &self.wanted.pod, &self.state, seen, kill);
+        let stopped = unless_ended(self.updates, Box::pin(stopping)).await.ok_or(Failure::Ends)?;
         stopped.map_err(|_| Failure::Failed)
     }
 
     async fn read_state(&mut self) -> Result<(), Abort> {
         let state = sync::read_state(self.context, &self.wanted.pod, self.worker).await;
-        self.state = state.map_err(|_| Abort::Reported(Next::Failed))?;
+        self.state = state.map_err(|_| Abort::Reported(SyncResult::Failed))?;
         Ok(())
     }
 
-    async fn finish_pod(&mut self) -> Next {
-        end::finish(self.context, self.wanted, self.worker, self.state.clone(), self.told).await
+    async fn finish_pod(&mut self) -> SyncResult {
+        terminate::finish(self.context, self.wanted, self.worker, self.state.clone(), self.updates).await
     }
 
     async fn ensure_cgroup(&mut self) -> Result<(), Abort> {
@@ -131,7 +131,7 @@ impl<'a> Executor<'a> {
         self.context.groups.ensure(pod).await.map_err(|why| {
             let text = format!("unable to ensure pod container exists: {why}");
             self.context.recorder.warning(pod, "FailedCreatePodContainer", text);
-            Abort::Reported(Next::Failed)
+            Abort::Reported(SyncResult::Failed)
         })
     }
 
@@ -146,7 +146,7 @@ impl<'a> Executor<'a> {
     }
 
     async fn prepare_volumes(&mut self) -> Result<(), Abort> {
-        let mounted = sync::volumes(self.context, &self.wanted.pod, self.told).await;
+        let mounted = sync::volumes(self.context, &self.wanted.pod, self.updates).await;
         self.mounted = mounted.map_err(Abort::Reported)?;
         self.sync_again_after(self.mounted.again);
         Ok(())
@@ -161,8 +161,8 @@ impl<'a> Executor<'a> {
         let text = "Pod sandbox changed, it will be killed and re-created.";
         self.context.recorder.normal(pod, "SandboxChanged", text);
         let grace_period = GracePeriod::fixed(None);
-        let stopping = end::stop_all(self.context, pod, &self.state, &grace_period);
-        let stopped = unless_ended(self.told, Box::pin(stopping)).await.ok_or(Failure::Ends)?;
+        let stopping = terminate::stop_all(self.context, pod, &self.state, &grace_period);
+        let stopped = unless_ended(self.updates, Box::pin(stopping)).await.ok_or(Failure::Ends)?;
         stopped.map_err(|_| Failure::Failed)
     }
 
@@ -175,7 +175,7 @@ impl<'a> Executor<'a> {
     /// A container that cannot be started does not block other containers.
     async fn start_container(&mut self, start: &StartContainer) -> Result<(), Failure> {
         let (context, pod) = (self.context, &self.wanted.pod);
-        let inputs = Inputs { state: &self.state, mounted: &self.mounted, told: self.told };
+        let inputs = Inputs { state: &self.state, mounted: &self.mounted, updates: self.updates };
         let start_context = match &self.start_context {
             Some(known) => known,
             None => {
@@ -183,7 +183,7 @@ impl<'a> Executor<'a> {
                 self.start_context.insert(new)
             }
         };
-        if self.told.borrow().ends() {
+        if self.updates.borrow().ends() {
             return Err(Failure::Ends);
         }
         let started = start::start_container(context, pod, self.worker, (start_context, &inputs), start).await;
@@ -191,10 +191,10 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// Reports what the plan has changed, and decides when the pod is synced again.
-    async fn review(mut self, next: Option<Next>) -> Next {
+    /// Reports the changes of the plan, and decides when the pod is synced again.
+    async fn review(mut self, next: Option<SyncResult>) -> SyncResult {
         if self.read_state().await.is_err() {
-            return Next::Failed;
+            return SyncResult::Failed;
         }
         let plan = sync::decide(self.context, &self.wanted.pod, self.worker, &self.state);
         sync::report_status(self.context, self.wanted, self.worker, &self.state, &plan);
@@ -202,18 +202,18 @@ impl<'a> Executor<'a> {
         plan.backoffs().for_each(|backoff| self.record_backoff(backoff));
         match (next, self.failure) {
             (Some(next), _) => next,
-            (None, Some(Failure::Failed)) => Next::Failed,
-            (None, Some(Failure::Ends)) => Next::Again,
-            (None, None) if plan.changes_runtime() => Next::Again,
+            (None, Some(Failure::Failed)) => SyncResult::Failed,
+            (None, Some(Failure::Ends)) => SyncResult::Again,
+            (None, None) if plan.changes_runtime() => SyncResult::Again,
             (None, None | Some(Failure::Waits)) => self.idle(&plan),
         }
     }
 
-    fn idle(&self, plan: &Plan) -> Next {
+    fn idle(&self, plan: &Plan) -> SyncResult {
         let (context, pod) = (self.context, &self.wanted.pod);
         let backoffs = plan.backoffs().map(|backoff| backoff.until);
         let again = self.again.map(|pause| sync::after(context, pause));
-        let images = context.images.next_try(pod::uid(pod));
-        Next::Idle(backoffs.chain(again).chain(sync::deadline(context, pod)).chain(images).min())
+        let images = context.images.next_pull_attempt(pod::uid(pod));
+        SyncResult::Idle(backoffs.chain(again).chain(sync::deadline(context, pod)).chain(images).min())
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn own_mounts(
     if !is_mounted("/etc/hosts") {
         let file = dir.join("etc-hosts");
         let hosts = match pod.bool("spec.hostNetwork") {
-            true => hostname::hosts_of_host(pod, &std::fs::read_to_string("/etc/hosts").unwrap_or_default()),
+            true => hostname::host_network_hosts(pod, &std::fs::read_to_string("/etc/hosts").unwrap_or_default()),
             false => hostname::hosts(pod, addresses, &context.config.cluster_domain),
         };
         write_file(&file, hosts.as_bytes(), 0o644)?;
@@ -63,7 +63,7 @@ fn bind(host: &Path, container: &str) -> cri::Mount {
 fn write_file(path: &Path, text: &[u8], mode: u32) -> Result<(), FileError> {
     use std::os::unix::fs::PermissionsExt;
     let write = || {
-        path.parent().map(crate::volumes::make_all).transpose()?;
+        path.parent().map(crate::volumes::create_dirs).transpose()?;
         let mut file = std::fs::OpenOptions::new().create(true).write(true).truncate(true).open(path)?;
         file.write_all(text)?;
         file.set_permissions(std::fs::Permissions::from_mode(mode))
@@ -82,7 +82,7 @@ pub(crate) fn next_log(directory: &Path) -> i64 {
 /// Creates the symbolic link by which log collectors find a container's log.
 pub(crate) fn link_log(context: &PodContext, pod: &Tree, name: &str, id: &str, restarts: i64) {
     let log = sync::logs(context, pod).join(name).join(format!("{restarts}.log"));
-    let file = link_of(context, pod, name, id);
+    let file = log_link(context, pod, name, id);
     let made = file.parent().map(std::fs::create_dir_all).transpose();
     if let Err(error) = made.and_then(|_| std::os::unix::fs::symlink(log, &file)) {
         tracing::debug!(%error, file = %file.display(), "failed to create log symlink");
@@ -90,7 +90,7 @@ pub(crate) fn link_log(context: &PodContext, pod: &Tree, name: &str, id: &str, r
 }
 
 /// `/var/log/containers/POD_NAMESPACE_CONTAINER-ID.log`
-pub(crate) fn link_of(context: &PodContext, pod: &Tree, name: &str, id: &str) -> PathBuf {
+pub(crate) fn log_link(context: &PodContext, pod: &Tree, name: &str, id: &str) -> PathBuf {
     let dir = context.config.pod_logs_dir.parent().unwrap_or(Path::new("/")).join("containers");
     dir.join(format!("{}_{}_{name}-{id}.log", pod::name(pod), pod::namespace(pod)))
 }
@@ -130,11 +130,11 @@ fn last_lines(log: &Path) -> String {
         file.take(MOST_LOG * 4).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    last_words(&read().unwrap_or_default())
+    log_text(&read().unwrap_or_default())
 }
 
 /// The text of the last lines of a log. A partial line, whose first tag is `P`, has no line end.
-fn last_words(text: &str) -> String {
+fn log_text(text: &str) -> String {
     let parts: Vec<(&str, &str)> = text.lines().filter_map(parts).collect();
     let last = parts[parts.len().saturating_sub(MOST_LINES)..].iter();
     let mut out: String = last.flat_map(|(text, end)| [*text, *end]).collect();
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn reads_the_last_lines_of_a_log() {
-        let check = |log: &str, expected: &str| assert_eq!(last_words(log), expected, "{log:?}");
+        let check = |log: &str, expected: &str| assert_eq!(log_text(log), expected, "{log:?}");
         check("", "");
         check("t stdout F DONE\n", "DONE\n");
         check("t stdout P DONE\n", "DONE");
@@ -167,8 +167,8 @@ mod tests {
         check("t stdout F:other one\nt stdout P:other two\n", "one\ntwo");
         check("cut off\nt stdout F \n", "\n");
         let many: String = (0..100).map(|number| format!("t stdout F {number}\n")).collect();
-        assert_eq!(last_words(&many).lines().count(), MOST_LINES);
-        assert_eq!(last_words(&format!("t stdout P {}\n", "x".repeat(9000))).len(), 2048);
+        assert_eq!(log_text(&many).lines().count(), MOST_LINES);
+        assert_eq!(log_text(&format!("t stdout P {}\n", "x".repeat(9000))).len(), 2048);
     }
 
     #[test]

@@ -4,11 +4,11 @@ use api::Tree;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{DesiredPod, Ending};
+use super::{DesiredPod, Termination};
 
 /// The grace period of a pod that does not specify one.
 pub(crate) const DEFAULT_SECONDS: i64 = 30;
-/// The least time that a container has after its signal, whatever its hook took of it.
+/// The least time between the signal and the kill, however long the hook took.
 const LEAST: i64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl GracePeriod {
         watch::channel(GracePeriod::now(seconds)).1
     }
 
-    /// The seconds that are left of it.
+    /// The remaining seconds.
     pub(crate) fn left(&self, own: i64) -> i64 {
         let passed = i64::try_from(self.since.elapsed().as_secs()).unwrap_or(i64::MAX);
         self.seconds.unwrap_or(own).saturating_sub(passed)
@@ -39,9 +39,9 @@ impl GracePeriod {
         self.left(own).max(if self.seconds == Some(0) { 0 } else { LEAST })
     }
 
-    /// Whether it is less than before.
-    pub(crate) fn shorten(&mut self, asked: Option<i64>, own: i64) -> bool {
-        let shorter = asked.filter(|asked| *asked < self.left(own));
+    /// Shortens the grace period, if the requested one is shorter than the rest of this one; returns whether it is.
+    pub(crate) fn shorten(&mut self, seconds: Option<i64>, own: i64) -> bool {
+        let shorter = seconds.filter(|seconds| *seconds < self.left(own));
         shorter.inspect(|shorter| *self = GracePeriod::now(Some(*shorter))).is_some()
     }
 }
@@ -54,7 +54,7 @@ pub(crate) async fn shortened(given: &mut watch::Receiver<GracePeriod>) {
 }
 
 /// The shortest requested grace period; None for the pod's own.
-pub(crate) fn asked(wanted: &DesiredPod, ended: Option<&Ending>) -> Option<i64> {
+pub(crate) fn requested(wanted: &DesiredPod, ended: Option<&Termination>) -> Option<i64> {
     let endings = [ended, wanted.ending.as_ref()].into_iter().flatten();
     let of_node = endings.filter_map(|ending| ending.grace_seconds);
     of_node.chain(wanted.pod.int("metadata.deletionGracePeriodSeconds")).min()
@@ -74,9 +74,9 @@ mod tests {
     use super::*;
     use crate::model::problem::Problem;
 
-    fn ending(grace_seconds: Option<i64>) -> Ending {
+    fn ending(grace_seconds: Option<i64>) -> Termination {
         let problem = Problem { reason: "Evicted".into(), message: String::new() };
-        Ending { problem, grace_seconds, condition: None }
+        Termination { problem, grace_seconds, condition: None }
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
                 pod.child("metadata").set("deletionGracePeriodSeconds", seconds);
             }
             let wanted = DesiredPod { pod: Arc::new(pod), is_removed: false, ending: later.map(ending) };
-            assert_eq!(asked(&wanted, known.map(ending).as_ref()), expected, "{deletion:?} {known:?} {later:?}");
+            assert_eq!(requested(&wanted, known.map(ending).as_ref()), expected, "{deletion:?} {known:?} {later:?}");
         }
     }
 

@@ -1,17 +1,17 @@
-//! One worker per pod: it is woken when its pod changes, decides what is to be done, and does it. A worker that fails
-//! or hangs blocks no other pod.
+//! One worker per pod: it is woken when its pod changes, decides what to do, and does it. A worker that fails or hangs
+//! blocks no other pod.
 
 mod container;
+mod dependencies;
 mod drain;
-mod end;
 mod execute;
 mod files;
 mod grace_period;
-mod needs;
 mod resize;
 mod sandbox;
 mod start;
 mod sync;
+mod terminate;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use crate::model::pod;
 use crate::model::problem::Problem;
 use crate::model::state::PodState;
 use crate::pod::context::PodContext;
-pub(crate) use end::stop_all;
 pub(crate) use grace_period::GracePeriod;
 pub(crate) use sync::from_labels;
-use sync::{Next, WorkerState};
+use sync::{SyncResult, WorkerState};
+pub(crate) use terminate::stop_all;
 
 /// After a failure, growing.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -41,26 +41,26 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why and how the node terminates a pod.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ending {
+pub(crate) struct Termination {
     pub(crate) problem: Problem,
     /// Overrides the pod's grace period.
     pub(crate) grace_seconds: Option<i64>,
-    /// A condition that explains it.
+    /// A condition that explains the termination.
     pub(crate) condition: Option<Tree>,
 }
 
-/// What is wanted of a pod.
+/// The desired state of a pod.
 #[derive(Debug, Clone, Default)]
 struct DesiredPod {
     pod: Arc<Tree>,
-    /// Its object was deleted, or it was never a pod of this node: everything of it is removed.
+    /// The object was deleted, or was never a pod of this node: everything of the pod is removed.
     is_removed: bool,
-    /// The node terminates it.
-    ending: Option<Ending>,
+    /// The node terminates the pod.
+    ending: Option<Termination>,
 }
 
 impl DesiredPod {
-    /// Whether it is to be stopped.
+    /// Whether the pod has to be stopped.
     fn ends(&self) -> bool {
         self.is_removed || self.ending.is_some() || pod::is_deleted(&self.pod) || pod::is_over(&self.pod)
     }
@@ -71,7 +71,7 @@ struct Worker {
     wake: Arc<Notify>,
     /// The state in the runtime when it was last read.
     state: Arc<Mutex<Arc<PodState>>>,
-    /// Nothing of it runs any more, and its status is reported.
+    /// Nothing of the pod runs any more, and its status is reported.
     is_down: watch::Receiver<bool>,
     /// Of several pods with the same namespace and name, such as a changed static pod and its predecessor, only one
     /// runs.
@@ -123,7 +123,7 @@ impl Workers {
         }
     }
 
-    /// The runtime has containers of an unknown pod: `pod` is what their labels show.
+    /// The runtime has containers of an unknown pod: `pod` is built from their labels.
     pub(crate) fn clean_up(self: &Arc<Workers>, pod: Arc<Tree>) {
         if !may_be_called(&pod) {
             return;
@@ -134,7 +134,7 @@ impl Workers {
     }
 
     /// Terminates a pod on behalf of the node.
-    pub(crate) fn end(&self, uid: &str, ending: Ending) {
+    pub(crate) fn end(&self, uid: &str, ending: Termination) {
         if let Some(worker) = self.workers().get(uid) {
             worker.wanted.send_modify(|wanted| match &mut wanted.ending {
                 // The first ending gives the reason, the shortest one the grace period.
@@ -145,7 +145,7 @@ impl Workers {
         }
     }
 
-    /// Something of a pod has changed on the node.
+    /// The state of a pod on the node has changed.
     pub(crate) fn wake(&self, uid: &str) {
         if let Some(worker) = self.workers().get(uid) {
             worker.wake.notify_one();
@@ -157,7 +157,7 @@ impl Workers {
         self.moved.notified().await;
     }
 
-    pub(crate) fn knows(&self, uid: &str) -> bool {
+    pub(crate) fn contains(&self, uid: &str) -> bool {
         self.workers().contains_key(uid)
     }
 
@@ -166,7 +166,7 @@ impl Workers {
         self.workers().values().map(|worker| worker.wanted.borrow().pod.clone()).collect()
     }
 
-    /// All pods that are worked on, and what the runtime has of each.
+    /// All pods with a worker, and their states in the runtime.
     pub(crate) fn all(&self) -> Vec<(Arc<Tree>, Arc<PodState>)> {
         let of = |worker: &Worker| {
             let state = worker.state.lock().clone();
@@ -180,7 +180,7 @@ impl Workers {
         self.context.cache.pods.all().iter().filter(|pod| pod::is_mirror(pod)).count()
     }
 
-    /// A pod as the node knows it, and what the runtime has of it.
+    /// A pod as the node last received it, and its state in the runtime.
     pub(crate) fn find(&self, uid: &str) -> Option<(Arc<Tree>, Arc<PodState>)> {
         let workers = self.workers();
         let worker = workers.get(uid)?;
@@ -208,7 +208,7 @@ impl Workers {
         let wake = Arc::new(Notify::new());
         let state = Arc::new(Mutex::default());
         let (down, is_down) = watch::channel(false);
-        let run = Run {
+        let run = WorkerLoop {
             workers: self.clone(),
             wanted: receiver,
             wake: wake.clone(),
@@ -243,7 +243,7 @@ impl Workers {
         let mut workers = self.workers();
         if let Some(ended) = workers.remove(uid) {
             let pod = ended.wanted.borrow().pod.clone();
-            self.context.starts.forget(uid);
+            self.context.starts.remove_pod(uid);
             let waiting = workers.values().filter(|worker| same_name(&worker.wanted.borrow().pod, &pod));
             waiting.for_each(|worker| worker.wake.notify_one());
             if let Some(pod) = ended.comes_back {
@@ -259,7 +259,7 @@ impl Workers {
 }
 
 /// The loop of one worker.
-struct Run {
+struct WorkerLoop {
     workers: Arc<Workers>,
     wanted: watch::Receiver<DesiredPod>,
     wake: Arc<Notify>,
@@ -267,7 +267,7 @@ struct Run {
     is_first: bool,
 }
 
-impl Run {
+impl WorkerLoop {
     async fn run(mut self) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let context = self.workers.context.clone();
@@ -284,7 +284,7 @@ impl Run {
             let next = catch_unwind(Box::pin(sync::sync(&context, &wanted, &mut self.memory, &self.wanted))).await;
             let next = next.unwrap_or_else(|_| {
                 tracing::error!(pod = pod::name(&wanted.pod), "pod sync panicked, retrying");
-                Next::Failed
+                SyncResult::Failed
             });
             let operation = match (wanted.ends(), self.is_first) {
                 (true, _) => "kill",
@@ -294,10 +294,10 @@ impl Run {
             self.is_first = false;
             context.metrics.record(&metrics::POD_WORK, &[operation], begun.elapsed().as_secs_f64());
             let wait = match next {
-                Next::Gone => return,
-                Next::Again => Duration::ZERO,
-                Next::Failed => backoff.next_pause(),
-                Next::Idle(until) => {
+                SyncResult::Gone => return,
+                SyncResult::Again => Duration::ZERO,
+                SyncResult::Failed => backoff.next_pause(),
+                SyncResult::Idle(until) => {
                     backoff.reset();
                     let left = until.map(|until| (until - context.now()).max(0).unsigned_abs());
                     left.map_or(context.config.sync_frequency, Duration::from_nanos)
@@ -306,7 +306,7 @@ impl Run {
             // A change that arrived while the pod was stopped may have been consumed there, and does not wake the
             // worker again.
             let wait = if self.wanted.has_changed().unwrap_or(false) { Duration::ZERO } else { wait };
-            // Whether it was woken does not matter: the next sync decides from the state.
+            // The result does not matter: the next sync decides from the state.
             let _ = tokio::time::timeout(wait, self.wake.notified()).await;
         }
     }

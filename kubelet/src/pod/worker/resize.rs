@@ -37,13 +37,13 @@ fn list(all: &[InUse]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// What became of it.
+/// The outcome of a resize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// There was no resize.
     Nothing,
     Done,
-    /// It has to be tried again.
+    /// The resize has to be retried.
     Failed,
 }
 
@@ -80,7 +80,7 @@ async fn follow(
                 update(context, pod, spec, seen).await?;
                 context.resizes.follows(uid, name);
             }
-            // It is started with the allocated resources.
+            // The container is started with the allocated resources.
             _ => context.resizes.follows(uid, name),
         }
     }
@@ -92,7 +92,7 @@ async fn follow(
     update_sandbox(context, pod, state).await;
     context.resizes.finish(uid);
     context.recorder.normal(pod, "ResizeCompleted", event_text("completed", pod, ""));
-    // The resources that it released may be what other pods wait for.
+    // Other pods may wait for the resources that this resize has released.
     context.admission.take(&spec_only(pod));
     context.resizes.retry(&context.resizing);
     Ok(())
@@ -172,9 +172,11 @@ mod tests {
     fn does_not_shrink_memory_in_use() {
         let cases = [(10, None, None), (10, Some(10), None), (10, Some(11), Some("(10) below current usage (11)"))];
         for (limit, used, expected) in cases {
-            let said = below("container \"c\"", limit, used).map(|in_use| in_use.to_string());
-            assert_eq!(said.is_some(), expected.is_some());
-            assert!(said.is_none_or(|said| expected.is_some_and(|expected| said.ends_with(expected))));
+            let error_text = below("container \"c\"", limit, used).map(|in_use| in_use.to_string());
+            assert_eq!(error_text.is_some(), expected.is_some());
+            assert!(
+                error_text.is_none_or(|error_text| expected.is_some_and(|expected| error_text.ends_with(expected)))
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::model::pod;
 use crate::model::state::PodState;
 use crate::pod::context::PodContext;
 use crate::pod::cri_config::{dns, hostname, resources, sandbox};
-use crate::volumes::Mounted;
+use crate::volumes::MountedVolumes;
 
 type Result<T> = std::result::Result<T, Failure>;
 
@@ -19,7 +19,7 @@ pub(crate) async fn create(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     worker: &mut WorkerState,
-    which: (u32, &Mounted),
+    which: (u32, &MountedVolumes),
 ) -> Result<String> {
     let config = config(context, pod, worker, which)?;
     if let Err(error) = super::container::create_log_dir(context, pod, "") {
@@ -72,7 +72,7 @@ pub(crate) fn config(
     context: &PodContext,
     pod: &Tree,
     worker: &mut WorkerState,
-    (attempt, mounted): (u32, &Mounted),
+    (attempt, mounted): (u32, &MountedVolumes),
 ) -> Result<cri::PodSandboxConfig> {
     let config = &context.config;
     let refused = |error: &dyn std::error::Error| {
@@ -80,7 +80,7 @@ pub(crate) fn config(
         Failure::Failed
     };
     let cluster = dns::Cluster { servers: &config.cluster_dns, domain: &config.cluster_domain };
-    let (resolver, warnings) = dns::of(pod, &cluster, &context.resolver().map_err(|error| refused(&error))?);
+    let (resolver, warnings) = dns::pod_resolver(pod, &cluster, &context.resolver().map_err(|error| refused(&error))?);
     if !std::mem::replace(&mut worker.warned, true) {
         warnings.iter().for_each(|warning| record_dns_warning(context, pod, warning));
     }

@@ -6,7 +6,7 @@ use api::Tree;
 
 use super::grace_period::{self, GracePeriod};
 use super::sync::{Updates, WorkerState};
-use super::{container, end, files, needs, sandbox};
+use super::{container, dependencies, files, sandbox, terminate};
 use crate::images::{self, ImageError, ImageRequest};
 use crate::metrics;
 use crate::model::pod::{self, subject};
@@ -15,7 +15,7 @@ use crate::model::state::PodState;
 use crate::pod::context::PodContext;
 use crate::pod::plan::{Crash, StartContainer};
 use crate::pod::status::initial_reason;
-use crate::volumes::Mounted;
+use crate::volumes::MountedVolumes;
 
 /// Why a command was not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,19 +29,19 @@ pub(crate) enum Failure {
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// What exists before containers are started.
+/// State that exists before containers are started.
 pub(crate) struct Inputs<'a> {
     pub(crate) state: &'a Arc<PodState>,
-    pub(crate) mounted: &'a Mounted,
-    pub(crate) told: Updates<'a>,
+    pub(crate) mounted: &'a MountedVolumes,
+    pub(crate) updates: Updates<'a>,
 }
 
-/// The sandbox in which containers are started, and what they share.
+/// The sandbox in which containers are started, and their shared state.
 pub(crate) struct StartContext {
     sandbox: String,
     config: cri::PodSandboxConfig,
     addresses: Vec<String>,
-    images: needs::VolumeImages,
+    images: dependencies::VolumeImages,
 }
 
 impl StartContext {
@@ -58,7 +58,7 @@ impl StartContext {
         let addresses = sandbox::addresses(context, pod, &sandbox, inputs.state).await?;
         sandbox::pass_gate(context, pod, &addresses).await?;
         let config = sandbox::config(context, pod, worker, (0, inputs.mounted))?;
-        let images = needs::volume_images(context, pod, inputs, &config).await?;
+        let images = dependencies::volume_images(context, pod, inputs, &config).await?;
         Ok(StartContext { sandbox, config, addresses, images })
     }
 }
@@ -130,15 +130,15 @@ async fn remove_older(context: &PodContext, older: &[String]) {
     }
 }
 
-/// Where a container is started.
+/// The context and the inputs of a start.
 type Location<'a> = (&'a StartContext, &'a Inputs<'a>);
 
 /// Waits for a slow operation, unless the pod is to end meanwhile.
-pub(crate) async fn unless_ended<T>(told: Updates<'_>, work: impl Future<Output = T>) -> Option<T> {
-    let mut told = told.clone();
+pub(crate) async fn unless_ended<T>(updates: Updates<'_>, work: impl Future<Output = T>) -> Option<T> {
+    let mut updates = updates.clone();
     tokio::select! {
         biased;
-        _ = told.wait_for(super::DesiredPod::ends) => None,
+        _ = updates.wait_for(super::DesiredPod::ends) => None,
         done = work => Some(done),
     }
 }
@@ -171,7 +171,7 @@ async fn create_container(
 ) -> std::result::Result<String, StartError> {
     let (image, images) = pulled(context, pod, spec, (place, inputs)).await?;
     let addresses = &place.addresses;
-    let parts = container::Parts { spec, image, images, addresses, inputs, start };
+    let parts = container::ConfigSources { spec, image, images, addresses, inputs, start };
     let (config, cpus) = container::config(context, pod, parts)
         .await
         .map_err(|error| failed(context, pod, &start.name, "CreateContainerConfigError", error.to_string()))?;
@@ -184,7 +184,7 @@ async fn create_container(
         context.runtime.create(request).await.map_err(|status| {
             failed(context, pod, &start.name, "CreateContainerError", status.message().to_string())
         })?;
-    context.managers.made(&answer.container_id, &cpus);
+    context.managers.record_cpus(&answer.container_id, &cpus);
     context.recorder.normal(&subject(pod, &start.name), "Created", "Container created");
     Ok(answer.container_id)
 }
@@ -195,14 +195,14 @@ async fn pulled(
     pod: &Arc<Tree>,
     spec: &Tree,
     (place, inputs): Location<'_>,
-) -> std::result::Result<(images::Present, Vec<(String, cri::ImageSpec)>), StartError> {
+) -> std::result::Result<(images::LocalImage, Vec<(String, cri::ImageSpec)>), StartError> {
     let of_volumes = place.images.of(spec).inspect_err(|error| {
         let text = format!("Error: {}", error.problem.message);
         context.recorder.warning(&subject(pod, spec.str("name")), "Failed", text);
     })?;
-    let secrets = needs::pull_secrets(context, pod).await;
+    let secrets = dependencies::pull_secrets(context, pod).await;
     let wanted = ImageRequest { pod, container: spec, secrets: &secrets, sandbox: Some(&place.config) };
-    let ensured = unless_ended(inputs.told, context.images.ensure(&wanted)).await;
+    let ensured = unless_ended(inputs.updates, context.images.ensure(&wanted)).await;
     Ok((ensured.ok_or_else(|| ends(pod))??, of_volumes))
 }
 
@@ -230,12 +230,12 @@ async fn run_container(
     files::link_log(context, pod, name, id, restarts);
     let Some(hook) = spec.at("lifecycle").get("postStart") else { return Ok(()) };
     let address = place.addresses.first().map_or("", String::as_str);
-    match unless_ended(inputs.told, crate::pod::hooks::run(&context.runtime, id, spec, hook, address)).await {
+    match unless_ended(inputs.updates, crate::pod::hooks::run(&context.runtime, id, spec, hook, address)).await {
         None | Some(Ok(())) => Ok(()),
         Some(Err(why)) => {
             // The output of a hook may contain a secret, so that events do not have it.
             context.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
-            unless_ended(inputs.told, Box::pin(stop_unready(context, pod, id))).await;
+            unless_ended(inputs.updates, Box::pin(stop_unready(context, pod, id))).await;
             Err(Problem { reason: "PostStartHookError".into(), message: why.to_string() })
         }
     }
@@ -244,9 +244,10 @@ async fn run_container(
 /// A container whose postStart hook has failed is stopped like any other, with its preStop hook.
 async fn stop_unready(context: &Arc<PodContext>, pod: &Tree, id: &str) {
     let state = context.runtime.pod(pod::uid(pod)).await.unwrap_or_default();
-    let kill = end::Kill { message: "FailedPostStartHook", given: GracePeriod::fixed(None), runs_pre_stop: true };
+    let kill =
+        terminate::KillOptions { message: "FailedPostStartHook", given: GracePeriod::fixed(None), runs_pre_stop: true };
     let stopped = match state.containers.iter().find(|seen| seen.id == id) {
-        Some(seen) => end::stop_container(context, pod, &state, seen, kill).await,
+        Some(seen) => terminate::stop_container(context, pod, &state, seen, kill).await,
         None => context.runtime.stop(id, grace_period::own(pod)).await,
     };
     if let Err(status) = stopped {

@@ -8,7 +8,7 @@ use stdx::sync::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::execute::Executor;
-use super::{DesiredPod, Ending, end, files, start};
+use super::{DesiredPod, Termination, files, start, terminate};
 use crate::admission::preempt;
 use crate::metrics;
 use crate::model::pod;
@@ -17,20 +17,20 @@ use crate::model::state::PodState;
 use crate::pod::context::PodContext;
 use crate::pod::plan::{self, Backoffs, Plan, RestartBackoff};
 use crate::pod::status::{self, Problems};
-use crate::volumes::Mounted;
+use crate::volumes::MountedVolumes;
 
 const SECOND: i64 = 1_000_000_000;
-/// How often a pod checks whether the pods that it has preempted are gone.
+/// How often a pod checks whether the pods that it has preempted have terminated.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a worker remembers of its pod.
+/// State that a worker keeps of its pod between syncs.
 pub(crate) struct WorkerState {
     pub(crate) backoffs: Backoffs,
     pub(crate) problems: Problems,
     pub(crate) is_admitted: bool,
-    /// Why the node has terminated it.
-    pub(crate) ended: Option<Ending>,
-    /// Nothing runs any more, and nothing is left but what logs need.
+    /// Why the node has terminated the pod.
+    pub(crate) ended: Option<Termination>,
+    /// Nothing runs any more, and only the data for logs is left.
     pub(crate) is_stopped: bool,
     /// Becomes true once that is so and the status is reported.
     pub(crate) is_down: watch::Sender<bool>,
@@ -39,7 +39,7 @@ pub(crate) struct WorkerState {
     pub(crate) warned: bool,
     /// When the pod was first seen deleted while proxies might send requests to it.
     pub(crate) held_since: Option<i64>,
-    /// Preempted pods, for which it waits.
+    /// Preempted pods whose termination this pod waits for.
     awaited: Vec<String>,
     /// Restart backoffs for which an event was recorded.
     pub(crate) pauses: Vec<RestartBackoff>,
@@ -74,7 +74,7 @@ impl WorkerState {
         self.problems.retain(|name, _| plan.starts(name));
     }
 
-    /// Forgets reported pauses that are over.
+    /// Drops reported pauses that are over.
     pub(crate) fn keep_pauses(&mut self, plan: &Plan) {
         self.pauses.retain(|pause| plan.backoffs().any(|backoff| backoff == pause));
     }
@@ -82,14 +82,14 @@ impl WorkerState {
 
 /// When the pod is synced again.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Next {
+pub(crate) enum SyncResult {
     /// At this time, if nothing happens before.
     Idle(Option<i64>),
     /// At once.
     Again,
     /// After a pause that grows.
     Failed,
-    /// Nothing is left to be done, ever.
+    /// The pod needs no further sync.
     Gone,
 }
 
@@ -98,12 +98,12 @@ pub(crate) type Updates<'a> = &'a watch::Receiver<DesiredPod>;
 
 pub(crate) async fn sync(
     context: &Arc<PodContext>,
-    asked: &DesiredPod,
+    desired: &DesiredPod,
     worker: &mut WorkerState,
-    told: Updates<'_>,
-) -> Next {
+    updates: Updates<'_>,
+) -> SyncResult {
     // Desired and allocated resources may differ.
-    let wanted = &mut DesiredPod { pod: context.resizes.allocated(&asked.pod), ..asked.clone() };
+    let wanted = &mut DesiredPod { pod: context.resizes.allocated(&desired.pod), ..desired.clone() };
     let state = match read_state(context, &wanted.pod, worker).await {
         Ok(state) => state,
         Err(status) => {
@@ -112,36 +112,36 @@ pub(crate) async fn sync(
                 error = status.message(),
                 "failed to call the container runtime"
             );
-            return Next::Failed;
+            return SyncResult::Failed;
         }
     };
     if let Some(ending) = &wanted.ending {
         worker.ended.get_or_insert_with(|| ending.clone());
     }
     if wanted.ends() || worker.ended.is_some() {
-        return end::sync(context, wanted, worker, state, told).await;
+        return terminate::sync(context, wanted, worker, state, updates).await;
     }
-    if !worker.is_admitted && !node_is_known(context, &wanted.pod, told).await {
-        return Next::Again;
+    if !worker.is_admitted && !node_is_known(context, &wanted.pod, updates).await {
+        return SyncResult::Again;
     }
     if !worker.is_admitted && !admit(context, wanted, worker, &state).await {
-        return Next::Again;
+        return SyncResult::Again;
     }
     context.resizes.take(&wanted.pod);
-    context.resizes.settle(&context.resizing, &asked.pod);
-    wanted.pod = context.resizes.allocated(&asked.pod);
+    context.resizes.try_allocate(&context.resizing, &desired.pod);
+    wanted.pod = context.resizes.allocated(&desired.pod);
     if worker.awaited.iter().any(|uid| context.admission.holds(uid)) {
-        return Next::Idle(Some(after(context, LOOK)));
+        return SyncResult::Idle(Some(after(context, LOOK)));
     }
     if let Some(ending) = overdue(deadline(context, &wanted.pod), context.now()) {
         context.recorder.normal(&wanted.pod, &ending.problem.reason, ending.problem.message.as_str());
         worker.ended = Some(ending);
-        return Next::Again;
+        return SyncResult::Again;
     }
-    run(context, wanted, worker, state, told).await
+    run(context, wanted, worker, state, updates).await
 }
 
-/// What the runtime has of the pod now.
+/// Reads the state of the pod in the runtime.
 pub(crate) async fn read_state(
     context: &PodContext,
     pod: &Tree,
@@ -157,13 +157,13 @@ pub(crate) async fn read_state(
 
 /// Admission needs the node; false if the pod ends before. For static pods, one of which may be the API server, the
 /// object to be registered is enough; for all other pods labels and taints matter, which only the API has.
-async fn node_is_known(context: &PodContext, pod: &Tree, told: Updates<'_>) -> bool {
+async fn node_is_known(context: &PodContext, pod: &Tree, updates: Updates<'_>) -> bool {
     let (mut object, is_static) = (context.node.watch(), pod::is_static(pod));
     let is_enough =
         |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| is_static || !node.str("metadata.uid").is_empty());
-    // If the node's task has ended, admission uses what is known.
+    // If the node's task has ended, admission uses the last known node.
     let known = async { object.wait_for(is_enough).await.is_ok() };
-    start::unless_ended(told, known).await.is_some()
+    start::unless_ended(updates, known).await.is_some()
 }
 
 /// A pod that runs already was admitted by an earlier kubelet.
@@ -185,7 +185,7 @@ async fn admit(context: &PodContext, wanted: &DesiredPod, worker: &mut WorkerSta
     };
     context.recorder.warning(pod, &problem.reason, problem.message.as_str());
     context.statuses.set(pod, status::rejected(pod, &problem, context.now() / SECOND));
-    worker.ended = Some(Ending { problem, grace_seconds: Some(0), condition: None });
+    worker.ended = Some(Termination { problem, grace_seconds: Some(0), condition: None });
     false
 }
 
@@ -198,21 +198,21 @@ fn preempt(context: &PodContext, uid: &str, signal: &str) {
         status::disruption(&victim, preempt::CONDITION, context.now() / SECOND)
     });
     context.metrics.count(&metrics::PREEMPTIONS, &[signal]);
-    (context.end)(uid, Ending { problem, grace_seconds: None, condition });
+    (context.end)(uid, Termination { problem, grace_seconds: None, condition });
 }
 
 /// Admission handlers in their order: the resource managers come after the handlers that check only the pod, and before
 /// those that check the node's resources.
-async fn judge(context: &PodContext, pod: &Tree) -> Result<preempt::Room, Problem> {
+async fn judge(context: &PodContext, pod: &Tree) -> Result<preempt::Preemption, Problem> {
     let (node, rules) = (context.node.object().unwrap_or_default(), context.rules());
     context.admission.look(pod, &node, &rules)?;
     context.managers.admit(pod).await?;
     context.admission.admit(pod, &node, &rules).inspect_err(|_| context.managers.release(pod::uid(pod)))
 }
 
-/// A pod that has had its time.
-fn overdue(deadline: Option<i64>, now: i64) -> Option<Ending> {
-    (now >= deadline?).then(|| Ending {
+/// The termination of a pod whose active deadline has passed.
+fn overdue(deadline: Option<i64>, now: i64) -> Option<Termination> {
+    (now >= deadline?).then(|| Termination {
         problem: Problem {
             reason: "DeadlineExceeded".into(),
             message: "Pod was active on the node longer than the specified deadline".to_string(),
@@ -222,7 +222,7 @@ fn overdue(deadline: Option<i64>, now: i64) -> Option<Ending> {
     })
 }
 
-/// A static pod has no status of its own: the last reported one counts.
+/// The object of a static pod has no status: the last reported status is used.
 pub(crate) fn deadline(context: &PodContext, pod: &Tree) -> Option<i64> {
     let limit = pod.int("spec.activeDeadlineSeconds")?;
     let started = time::parse(context.statuses.last(pod).str("startTime")).ok()?;
@@ -234,14 +234,14 @@ async fn run(
     wanted: &DesiredPod,
     worker: &mut WorkerState,
     state: Arc<PodState>,
-    told: Updates<'_>,
-) -> Next {
+    updates: Updates<'_>,
+) -> SyncResult {
     context.objects.register(&wanted.pod);
     let plan = decide(context, &wanted.pod, worker, &state);
     worker.keep_problems(&plan);
     worker.keep_pauses(&plan);
     report_status(context, wanted, worker, &state, &plan);
-    Box::pin(Executor::new(context, wanted, worker, state, told).run(&plan)).await
+    Box::pin(Executor::new(context, wanted, worker, state, updates).run(&plan)).await
 }
 
 pub(crate) fn after(context: &PodContext, pause: Duration) -> i64 {
@@ -249,11 +249,15 @@ pub(crate) fn after(context: &PodContext, pause: Duration) -> i64 {
 }
 
 /// The pod's volumes, up to date; or when to retry.
-pub(crate) async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Updates<'_>) -> Result<Mounted, Next> {
-    let prepared = start::unless_ended(told, context.volumes.prepare(pod)).await.ok_or(Next::Again)?;
+pub(crate) async fn volumes(
+    context: &Arc<PodContext>,
+    pod: &Tree,
+    updates: Updates<'_>,
+) -> Result<MountedVolumes, SyncResult> {
+    let prepared = start::unless_ended(updates, context.volumes.prepare(pod)).await.ok_or(SyncResult::Again)?;
     let (result, warnings) = match prepared {
         Ok(mounted) => (Ok(mounted.clone()), mounted.warnings),
-        Err(problem) => (Err(Next::Idle(Some(after(context, problem.again)))), problem.warnings),
+        Err(problem) => (Err(SyncResult::Idle(Some(after(context, problem.again)))), problem.warnings),
     };
     for warning in warnings {
         context.recorder.warning(pod, warning.reason, warning.message);
@@ -304,7 +308,7 @@ pub(crate) fn build_status(
         problems: &worker.problems,
         runtime: &context.features.name,
         host_ips: &context.node.host_ips(),
-        // Nothing is over as long as something runs.
+        // A pod is not complete while a container runs.
         is_over: worker.is_stopped || (wanted.ends() || worker.ended.is_some()) && state.is_stopped(),
         ended: ended.filter(|_| worker.is_stopped),
         now: context.now() / SECOND,
@@ -324,7 +328,7 @@ fn with_last_status(context: &PodContext, pod: &Tree) -> Tree {
     if last.is_null() { pod.clone() } else { status::merged(pod, &last) }
 }
 
-/// A pod that only the runtime knows, from the labels of its sandbox.
+/// A pod that exists only in the runtime, from the labels of its sandbox.
 pub(crate) fn from_labels(uid: &str, name: &str, namespace: &str) -> Tree {
     tree! {
         "apiVersion" => "v1",

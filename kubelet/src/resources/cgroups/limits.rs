@@ -7,7 +7,7 @@ use cgroup::Resources;
 
 use crate::model::pod;
 use crate::model::resources::{Class, class, milli, page_size, quota, shares};
-use crate::resources::managers::wants;
+use crate::resources::managers::requests;
 
 /// Rules for all cgroups of the node.
 #[derive(Debug, Clone, Default)]
@@ -51,7 +51,7 @@ pub(crate) fn of_pod(pod: &Tree, rules: &Rules) -> Resources {
     let (requests, limits) = (podmodel::requests(&bare), podmodel::limits(&bare));
     let class = class(pod);
     let is_limited = |name: &str| class == Class::Guaranteed || class == Class::Burstable && all_limit(pod, name);
-    let has_own = rules.pins_cpus && wants::any_cpus(pod);
+    let has_own = rules.pins_cpus && requests::any_cpus(pod);
     let period = rules.cfs_period.filter(|_| is_limited("cpu") && !has_own);
     let milli_cpu = if class == Class::BestEffort { 0 } else { requests.milli_cpu };
     Resources {
@@ -75,11 +75,11 @@ fn all_limit(pod: &Tree, name: &str) -> bool {
 /// A pod gets no huge pages of sizes that it does not request.
 fn pages(requests: &podmodel::Resources, rules: &Rules) -> BTreeMap<String, u64> {
     let none = rules.page_sizes.iter().map(|size| (page_size(*size), 0));
-    let asked = requests.others.iter().filter_map(|(name, amount)| {
+    let requested = requests.others.iter().filter_map(|(name, amount)| {
         let size = api::quantity::Quantity::parse(name.strip_prefix("hugepages-")?).ok()?;
         Some((page_size(size.value()), amount.unsigned_abs()))
     });
-    none.chain(asked).collect()
+    none.chain(requested).collect()
 }
 
 /// Memory that is protected from reclaim: strictly for Guaranteed pods, best-effort for Burstable ones.
@@ -114,8 +114,7 @@ pub(crate) fn of_classes(taken: &BTreeMap<String, Share>, rules: &Rules) -> Vec<
     ]
 }
 
-/// What a group gets that stands for a part of the machine: all pods, or what is reserved for the system.
-/// The limits of what is reserved for others by a name; None where that is not enforced.
+/// The limits of the cgroup that is reserved by this name, such as the system's; None where they are not enforced.
 pub(crate) fn of_reserved(enforced: &[String], name: &str, amounts: &crate::config::Resources) -> Option<Resources> {
     let mode = enforced.iter().find_map(|one| one.strip_prefix(name))?;
     let all = of_part(amounts);

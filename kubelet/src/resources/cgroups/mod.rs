@@ -19,8 +19,8 @@ use stdx::sync::{Mutex, MutexGuard};
 use crate::config::{CgroupDriver, Config};
 use crate::model::pod;
 use crate::model::resources::{Class, class};
-use crate::node::facts::{Devices, Machine};
 use crate::node::resources;
+use crate::node::status_input::{Devices, Machine};
 use limits::{Rules, Share};
 use names::CLASSES;
 
@@ -46,12 +46,12 @@ pub enum GroupError {
     Task(#[from] tokio::task::JoinError),
 }
 
-pub(crate) struct Groups {
+pub(crate) struct CgroupManager {
     config: Arc<Config>,
     /// None if the kubelet creates no cgroups: all containers are below the configured root.
     hierarchies: Option<Hierarchies>,
     rules: Rules,
-    /// What all pods together may have.
+    /// The limits of all pods together.
     whole: Resources,
     state: Mutex<State>,
 }
@@ -60,13 +60,13 @@ pub(crate) struct Groups {
 struct State {
     /// The pods that have a group, by uid.
     taken: BTreeMap<String, Share>,
-    /// What the classes were given last.
+    /// The resources last written for each QoS class.
     written: BTreeMap<Class, Resources>,
 }
 
-impl Groups {
-    /// Makes the groups that do not belong to one pod. An error names what the machine cannot do.
-    pub(crate) fn open(config: Arc<Config>, machine: &Machine) -> Result<Groups, GroupError> {
+impl CgroupManager {
+    /// Creates the cgroups that do not belong to one pod. An error names what the machine does not support.
+    pub(crate) fn open(config: Arc<Config>, machine: &Machine) -> Result<CgroupManager, GroupError> {
         let hierarchies = match config.cgroups_per_qos {
             true => Some(Hierarchies::detect()?),
             false => None,
@@ -80,12 +80,13 @@ impl Groups {
             reserves: unified && config.reserves_memory,
             page_sizes: machine.huge_pages.iter().map(|(size, _)| *size).collect(),
         };
-        let groups = Groups { whole: whole(&config, machine), config, hierarchies, rules, state: Mutex::default() };
+        let groups =
+            CgroupManager { whole: whole(&config, machine), config, hierarchies, rules, state: Mutex::default() };
         groups.begin()?;
         Ok(groups)
     }
 
-    /// Whether the machine has version 2 alone; false where that does not matter.
+    /// Whether the machine has only cgroup v2; false if the kubelet creates no cgroups.
     pub(crate) fn unified(&self) -> bool {
         self.hierarchies.as_ref().is_some_and(Hierarchies::unified_only)
     }
@@ -113,13 +114,13 @@ impl Groups {
 
     /// Limits the reserved cgroups, which must exist.
     fn limit_reserved(&self, hierarchies: &Hierarchies) -> Result<(), GroupError> {
-        let told = &self.config.allocatable;
+        let settings = &self.config.allocatable;
         let parts = [
-            ("system-reserved", "systemReservedCgroup", &told.system_reserved_cgroup, &told.system_reserved),
-            ("kube-reserved", "kubeReservedCgroup", &told.kube_reserved_cgroup, &told.kube_reserved),
+            ("system-reserved", "systemReservedCgroup", &settings.system_reserved_cgroup, &settings.system_reserved),
+            ("kube-reserved", "kubeReservedCgroup", &settings.kube_reserved_cgroup, &settings.kube_reserved),
         ];
         for (name, field, group, amounts) in parts {
-            let Some(limits) = limits::of_reserved(&told.enforced, name, amounts) else { continue };
+            let Some(limits) = limits::of_reserved(&settings.enforced, name, amounts) else { continue };
             let path = cgroup::parent_path(group);
             if !hierarchies.has_group(&path) {
                 return Err(GroupError::NoGroup { field, group: group.clone() });
@@ -129,7 +130,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Limits all pods together. It fails as long as they use more than the limit.
+    /// Limits all pods together. Fails while they use more than the limit.
     pub(crate) fn limit_all(&self) -> Result<(), GroupError> {
         let Some(hierarchies) = &self.hierarchies else { return Ok(()) };
         self.write(hierarchies, (Class::Guaranteed, None), &self.whole)
@@ -137,13 +138,13 @@ impl Groups {
 
     /// Creates and limits the cgroup of a pod. A cgroup that is in use keeps its limits: it is resized step by step. An
     /// empty one may be left from a failed attempt.
-    pub(crate) async fn ensure(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
+    pub(crate) async fn ensure(self: &Arc<CgroupManager>, pod: &Tree) -> Result<(), GroupError> {
         let uid = pod::uid(pod).to_string();
         if self.hierarchies.is_none() || self.state().taken.contains_key(&uid) {
             return Ok(());
         }
         let (share, limits) = (limits::share(pod), limits::of_pod(pod, &self.rules));
-        self.apart(move |groups, hierarchies| {
+        self.spawn_blocking(move |groups, hierarchies| {
             let path = names::of_pod(&groups.config, share.class, &uid);
             if !hierarchies.has_group(&path) || hierarchies.processes(&path).is_empty() {
                 hierarchies.create(&path)?;
@@ -161,15 +162,15 @@ impl Groups {
     }
 
     /// Changes the limits of a pod's cgroup; missing limits are unchanged.
-    pub(crate) async fn limit(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
+    pub(crate) async fn limit(self: &Arc<CgroupManager>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
         let (class, uid) = (class(pod), pod::uid(pod).to_string());
-        self.apart(move |groups, hierarchies| groups.write(hierarchies, (class, Some(&uid)), &limits)).await
+        self.spawn_blocking(move |groups, hierarchies| groups.write(hierarchies, (class, Some(&uid)), &limits)).await
     }
 
     /// Applies the limits that are larger than the current ones.
-    pub(crate) async fn grow(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
+    pub(crate) async fn grow(self: &Arc<CgroupManager>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
         let (class, uid) = (class(pod), pod::uid(pod).to_string());
-        self.apart(move |groups, hierarchies| {
+        self.spawn_blocking(move |groups, hierarchies| {
             let now = hierarchies.limits(&names::of_pod(&groups.config, class, &uid));
             groups.write(hierarchies, (class, Some(&uid)), &limits::grown(&now, &limits))
         })
@@ -184,9 +185,9 @@ impl Groups {
     }
 
     /// A pod weighs more or less in its class from now on.
-    pub(crate) async fn reweigh(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
+    pub(crate) async fn reweigh(self: &Arc<CgroupManager>, pod: &Tree) -> Result<(), GroupError> {
         let (share, uid) = (limits::share(pod), pod::uid(pod).to_string());
-        self.apart(move |groups, hierarchies| {
+        self.spawn_blocking(move |groups, hierarchies| {
             let mut state = groups.state();
             state.taken.insert(uid, share);
             groups.write_classes(hierarchies, &mut state)
@@ -199,7 +200,7 @@ impl Groups {
         limits::of_pod(pod, &self.rules)
     }
 
-    /// Bytes of memory that a pod has in use and that cannot be dropped; None where that is not known.
+    /// Bytes of memory that a pod uses and that cannot be reclaimed; None if unknown.
     pub(crate) fn memory_of(&self, pod: &Tree) -> Option<i64> {
         let path = names::of_pod(&self.config, class(pod), pod::uid(pod));
         let usage = self.hierarchies.as_ref()?.usage(&path);
@@ -207,9 +208,9 @@ impl Groups {
     }
 
     /// Removes the cgroup of a stopped pod, in all hierarchies; remaining processes are an error.
-    pub(crate) async fn remove(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
+    pub(crate) async fn remove(self: &Arc<CgroupManager>, pod: &Tree) -> Result<(), GroupError> {
         let uid = pod::uid(pod).to_string();
-        self.apart(move |groups, hierarchies| {
+        self.spawn_blocking(move |groups, hierarchies| {
             {
                 let mut state = groups.state();
                 state.taken.remove(&uid);
@@ -223,10 +224,10 @@ impl Groups {
 
     /// Removes the empty cgroups of unknown pods, which ended while the kubelet was stopped.
     pub(crate) async fn clean_up(
-        self: &Arc<Groups>,
+        self: &Arc<CgroupManager>,
         is_known: impl Fn(&str) -> bool + Send + 'static,
     ) -> Result<(), GroupError> {
-        self.apart(move |groups, hierarchies| {
+        self.spawn_blocking(move |groups, hierarchies| {
             for class in CLASSES {
                 let below = hierarchies.children(&names::of_class(&groups.config, class)).into_iter();
                 let uids = below.filter_map(|name| names::pod_of(&groups.config, class, &name));
@@ -245,7 +246,7 @@ impl Groups {
     fn remove_one(&self, hierarchies: &Hierarchies, class: Class, uid: &str) -> Result<(), GroupError> {
         let path = names::of_pod(&self.config, class, uid);
         if self.config.cgroup_driver == CgroupDriver::Systemd && hierarchies.has_group(&path) {
-            systemd::remove(&names::told(&self.config, class, Some(uid)))?;
+            systemd::remove(&names::name_for_driver(&self.config, class, Some(uid)))?;
         }
         Ok(hierarchies.remove(&path)?)
     }
@@ -272,7 +273,7 @@ impl Groups {
         };
         let mut resources = resources.clone();
         if self.config.cgroup_driver == CgroupDriver::Systemd {
-            systemd::set(&names::told(&self.config, class, uid), &resources, self.unified())?;
+            systemd::set(&names::name_for_driver(&self.config, class, uid), &resources, self.unified())?;
             resources = Resources { hugepages: resources.hugepages, ..Resources::default() };
         }
         let warnings = hierarchies.update(&path, &resources)?;
@@ -281,9 +282,9 @@ impl Groups {
     }
 
     /// The kernel may be slow, and must not block the async runtime.
-    async fn apart(
-        self: &Arc<Groups>,
-        work: impl FnOnce(&Groups, &Hierarchies) -> Result<(), GroupError> + Send + 'static,
+    async fn spawn_blocking(
+        self: &Arc<CgroupManager>,
+        work: impl FnOnce(&CgroupManager, &Hierarchies) -> Result<(), GroupError> + Send + 'static,
     ) -> Result<(), GroupError> {
         let groups = self.clone();
         let done = tokio::task::spawn_blocking(move || match &groups.hierarchies {

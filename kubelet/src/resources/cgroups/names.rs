@@ -11,12 +11,12 @@ const ALL: &str = "kubepods";
 /// All classes that a pod may be in.
 pub(crate) const CLASSES: [Class; 3] = [Class::Guaranteed, Class::Burstable, Class::BestEffort];
 
-/// The cgroup parent of a pod's containers, as CRI has it.
+/// The cgroup parent of a pod's containers, in the form of CRI.
 pub(crate) fn parent(config: &Config, pod: &Tree) -> String {
     if !config.cgroups_per_qos {
         return config.cgroup_root.clone();
     }
-    told(config, class(pod), Some(pod::uid(pod)))
+    name_for_driver(config, class(pod), Some(pod::uid(pod)))
 }
 
 /// The path of a pod's cgroup.
@@ -30,7 +30,7 @@ pub(crate) fn of_class(config: &Config, class: Class) -> String {
 }
 
 /// The name of a slice of systemd's, or a path.
-pub(crate) fn told(config: &Config, class: Class, uid: Option<&str>) -> String {
+pub(crate) fn name_for_driver(config: &Config, class: Class, uid: Option<&str>) -> String {
     let class = match class {
         Class::Guaranteed => None,
         Class::Burstable => Some("burstable"),
@@ -50,15 +50,15 @@ pub(crate) fn told(config: &Config, class: Class, uid: Option<&str>) -> String {
 }
 
 fn path(config: &Config, class: Class, uid: Option<&str>) -> String {
-    cgroup::parent_path(&told(config, class, uid))
+    cgroup::parent_path(&name_for_driver(config, class, uid))
 }
 
-/// The uid of the pod whose group is called so.
+/// The UID of the pod whose cgroup has this name.
 pub(crate) fn pod_of(config: &Config, class: Class, name: &str) -> Option<String> {
     match config.cgroup_driver {
         CgroupDriver::Cgroupfs => name.strip_prefix("pod").map(str::to_string),
         CgroupDriver::Systemd => {
-            let class = told(config, class, None);
+            let class = name_for_driver(config, class, None);
             let rest = name.strip_suffix(".slice")?.strip_prefix(class.strip_suffix(".slice")?)?;
             rest.strip_prefix("-pod").map(|uid| uid.replace('_', "-"))
         }
@@ -86,9 +86,9 @@ mod tests {
                 "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice",
             ),
         ];
-        for (root, driver, told, stands) in cases {
+        for (root, driver, expected, stands) in cases {
             let config = config(root, driver);
-            assert_eq!(parent(&config, &pod), told);
+            assert_eq!(parent(&config, &pod), expected);
             assert_eq!(of_pod(&config, Class::Burstable, "1-2"), stands);
             let name = stands.rsplit('/').next().unwrap_or_default();
             assert_eq!(pod_of(&config, Class::Burstable, name).as_deref(), Some("1-2"));

@@ -17,12 +17,12 @@ const RECORD: usize = 8192;
 
 /// A process that the kernel has killed.
 #[derive(Debug, PartialEq, Eq)]
-struct Kill {
+struct OomKill {
     process: String,
     pid: i64,
-    /// The cgroup that it was in.
+    /// The cgroup of the process.
     group: String,
-    /// It was a group that had no memory left, not the machine.
+    /// Whether a cgroup was out of memory, not the machine.
     is_of_group: bool,
 }
 
@@ -45,14 +45,14 @@ async fn read(watcher: &OomWatcher) -> io::Result<()> {
     let log = rustix::fs::open(LOG, flags, Mode::empty())?;
     // Earlier messages are skipped: they were reported already.
     rustix::fs::seek(&log, SeekFrom::End(0))?;
-    // It is read like a pipe: one record at a time, as they come.
+    // The kernel log is read like a pipe, one record at a time.
     let log = Receiver::from_owned_fd_unchecked(log)?;
     let mut record = vec![0; RECORD];
     loop {
         log.readable().await?;
         match log.try_read(&mut record) {
             Ok(length) => record_kill(watcher, &String::from_utf8_lossy(&record[..length])),
-            // Another was faster, or the record was written over meanwhile.
+            // Another reader was faster, or the record was overwritten meanwhile.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::BrokenPipe) => {}
             Err(error) => return Err(error),
         }
@@ -67,21 +67,21 @@ fn record_kill(watcher: &OomWatcher, record: &str) {
 }
 
 /// Kills in pods are reported with their containers; kills in other cgroups concern their owners.
-fn concerns_system(kill: &Kill, config: &Config) -> bool {
+fn concerns_system(kill: &OomKill, config: &Config) -> bool {
     let pods = super::names::of_class(config, Class::Guaranteed);
     let in_pods = kill.group == pods || kill.group.starts_with(&format!("{pods}/"));
     !in_pods && (!kill.is_of_group || kill.group == "/")
 }
 
 /// A line like `3,9,1,-;oom-kill:constraint=CONSTRAINT_NONE,…,task_memcg=/a,task=b,pid=4,uid=0`.
-fn parse(record: &str) -> Option<Kill> {
+fn parse(record: &str) -> Option<OomKill> {
     let (_, text) = record.split_once(';')?;
     let fields = text.lines().next()?.strip_prefix("oom-kill:")?;
     // A process can have any name: it is between two known fields.
     let (front, rest) = fields.split_once(",task=")?;
     let (process, rest) = rest.rsplit_once(",pid=")?;
     let field = |name: &str| front.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
-    Some(Kill {
+    Some(OomKill {
         process: process.to_string(),
         pid: rest.split(',').next()?.parse().ok()?,
         group: field("task_memcg")?.to_string(),
@@ -111,8 +111,9 @@ mod tests {
         ];
         for (record, expected) in cases {
             let found = parse(&record);
-            let told = found.as_ref().map(|kill| (kill.process.as_str(), concerns_system(kill, &Config::default())));
-            assert_eq!(told, expected, "{record}");
+            let reported =
+                found.as_ref().map(|kill| (kill.process.as_str(), concerns_system(kill, &Config::default())));
+            assert_eq!(reported, expected, "{record}");
             assert!(found.is_none_or(|kill| kill.pid == 4711));
         }
     }

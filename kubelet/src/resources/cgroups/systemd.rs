@@ -1,4 +1,4 @@
-//! cgroups of systemd: slices, which it creates and limits on request.
+//! cgroups of systemd: slices, which systemd creates and limits on request.
 
 use std::path::Path;
 use std::process::Command;
@@ -51,7 +51,7 @@ fn ask(args: &[&str]) -> Result<(), SystemctlError> {
     }
 }
 
-/// Properties of systemd. It has none for huge pages.
+/// Properties of systemd, which has none for huge pages.
 fn properties(resources: &Resources, unified: bool) -> Vec<String> {
     let limited = |value: i64| if value > 0 { value.to_string() } else { "infinity".to_string() };
     let mut properties = Vec::new();

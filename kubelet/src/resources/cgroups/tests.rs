@@ -6,17 +6,17 @@ use api::{Tree, yaml};
 
 use super::*;
 
-/// Groups below a root of the test's own, which is removed at its end.
-struct Scene {
-    groups: Arc<Groups>,
+/// cgroups below a separate root, which is removed at the end of the test.
+struct Fixture {
+    groups: Arc<CgroupManager>,
     hierarchies: Hierarchies,
     root: String,
 }
 
-impl Scene {
-    fn start(name: &str) -> Scene {
+impl Fixture {
+    fn start(name: &str) -> Fixture {
         let root = format!("/tiphys-kubelet-{name}-{}", std::process::id());
-        let scene = Scene { groups: open(&root), hierarchies: Hierarchies::detect().expect("hierarchies"), root };
+        let scene = Fixture { groups: open(&root), hierarchies: Hierarchies::detect().expect("hierarchies"), root };
         scene.groups.limit_all().expect("limits");
         scene
     }
@@ -42,16 +42,16 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.hierarchies.remove(&self.root).expect("nothing is left");
     }
 }
 
-fn open(root: &str) -> Arc<Groups> {
+fn open(root: &str) -> Arc<CgroupManager> {
     let config = Config { cgroup_root: root.to_string(), pod_pids_limit: 77, ..Config::default() };
     let machine = Machine { cores: 2, memory_bytes: 1 << 30, ..Machine::default() };
-    Arc::new(Groups::open(Arc::new(config), &machine).expect("groups"))
+    Arc::new(CgroupManager::open(Arc::new(config), &machine).expect("groups"))
 }
 
 fn pod(uid: &str, class: &str, resources: &str) -> Tree {
@@ -63,7 +63,7 @@ fn pod(uid: &str, class: &str, resources: &str) -> Tree {
 
 #[tokio::test]
 async fn creates_resizes_and_removes_cgroups() {
-    let scene = Scene::start("life");
+    let scene = Fixture::start("life");
     let groups = &scene.groups;
     assert_eq!(scene.show(""), "79 - 1073741824");
     let small = pod("g", "Guaranteed", "{limits: {cpu: 500m, memory: 32Mi}, requests: {cpu: 500m, memory: 32Mi}}");
@@ -85,7 +85,7 @@ async fn creates_resizes_and_removes_cgroups() {
     groups.limit(&large, groups.limits_of(&large)).await.expect("limits");
     assert_eq!(scene.show("/podg"), "39 100000 16777216");
     for uid in ["g", "b1", "e"] {
-        // Who ends a pod may know nothing but its name.
+        // A removal needs only the UID of the pod.
         groups.remove(&pod(uid, "", "{}")).await.expect("it goes");
     }
     assert_eq!((scene.pods(), scene.show("/burstable").as_str()), (1, "20 - -"));
@@ -95,7 +95,7 @@ async fn creates_resizes_and_removes_cgroups() {
 
 #[tokio::test]
 async fn removes_unknown_cgroups_without_processes() {
-    let scene = Scene::start("leftover");
+    let scene = Fixture::start("leftover");
     for uid in ["known", "unknown", "used"] {
         scene.groups.ensure(&pod(uid, "Burstable", "{requests: {cpu: 1}}")).await.expect("a group");
     }
@@ -116,7 +116,7 @@ async fn removes_unknown_cgroups_without_processes() {
 
 #[tokio::test]
 async fn limits_an_existing_empty_cgroup() {
-    let scene = Scene::start("unlimited");
+    let scene = Fixture::start("unlimited");
     let path = format!("{}/kubepods/podg", scene.root);
     // As after an attempt that failed right after the cgroup was created.
     scene.hierarchies.create(&path).expect("a group");
@@ -138,7 +138,7 @@ fn rejects_unsupported_settings_by_name() {
         if config.cgroup_driver == CgroupDriver::Systemd && systemd::runs() {
             continue;
         }
-        let said = check(&config, unified).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{said}");
+        let message = check(&config, unified).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(message.contains(expected) && message.is_empty() == expected.is_empty(), "{message}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::devices::wire::ContainerAllocateResponse;
 
-/// What a container gets in addition to its pod's spec.
+/// Resources of a container in addition to its pod's spec.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Assignment {
     pub(crate) cpus: String,

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use api::{Tree, json};
 use stdx::fnv::fnv1a_32;
-use stdx::fs::{Durability, Replace};
+use stdx::fs::{Durability, ReplaceOptions};
 
-use crate::volumes::make_all;
+use crate::volumes::create_dirs;
 
 const CHECKSUM: &str = "checksum";
 
@@ -37,12 +37,12 @@ pub(crate) fn read(file: &Path) -> Result<Option<Tree>, ReadError> {
         Ok(bytes) => bytes,
     };
     let mut tree = json::decode(&bytes)?;
-    // Upstream's kubelet leaves it, with a checksum of its own kind. Nothing is handed out by it.
+    // Upstream's kubelet writes such a file, with its own checksum, for the policy none. It has no assignments.
     if tree.str("policyName").eq_ignore_ascii_case("none") && tree.at("entries").is_null() {
         return Ok(None);
     }
-    let said = tree.remove(CHECKSUM).and_then(|said| said.as_int());
-    if tree.as_map().is_none() || said != Some(checksum(&tree)) {
+    let stored = tree.remove(CHECKSUM).and_then(|stored| stored.as_int());
+    if tree.as_map().is_none() || stored != Some(checksum(&tree)) {
         return Err(ReadError::Corrupted);
     }
     Ok(Some(tree))
@@ -51,8 +51,8 @@ pub(crate) fn read(file: &Path) -> Result<Option<Tree>, ReadError> {
 pub(crate) fn write(file: &Path, mut tree: Tree) -> Result<(), WriteError> {
     tree.set(CHECKSUM, checksum(&tree));
     let write = || {
-        file.parent().map(make_all).transpose()?;
-        Replace::PRIVATE.durable(Durability::All).write(file, &json::encode(&tree, None))
+        file.parent().map(create_dirs).transpose()?;
+        ReplaceOptions::PRIVATE.durable(Durability::All).write(file, &json::encode(&tree, None))
     };
     write().map_err(|source| WriteError { file: file.to_path_buf(), source })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::model::cpuset::CpuSet;
 
-/// Where a logical CPU is.
+/// The position of a logical CPU in the topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cpu {
     pub(crate) id: u32,
@@ -18,7 +18,7 @@ pub(crate) struct Cpu {
 }
 
 /// A part of a machine that a CPU is in.
-pub(crate) type Part = fn(&Cpu) -> u32;
+pub(crate) type TopologyLevel = fn(&Cpu) -> u32;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Node {
@@ -41,12 +41,12 @@ impl Machine {
     }
 
     /// The CPUs of a set that are in one of these parts.
-    pub(crate) fn within(&self, cpus: &CpuSet, part: Part, numbers: &[u32]) -> CpuSet {
+    pub(crate) fn within(&self, cpus: &CpuSet, part: TopologyLevel, numbers: &[u32]) -> CpuSet {
         cpus.iter().filter(|cpu| self.cpus.get(cpu).is_some_and(|cpu| numbers.contains(&part(cpu)))).collect()
     }
 
     /// A set by its parts.
-    pub(crate) fn parts(&self, cpus: &CpuSet, part: Part) -> BTreeMap<u32, CpuSet> {
+    pub(crate) fn parts(&self, cpus: &CpuSet, part: TopologyLevel) -> BTreeMap<u32, CpuSet> {
         let mut parts: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for cpu in cpus.iter().filter_map(|cpu| self.cpus.get(&cpu)) {
             parts.entry(part(cpu)).or_default().insert(cpu.id);
@@ -54,7 +54,7 @@ impl Machine {
         parts.into_iter().map(|(number, cpus)| (number, cpus.into_iter().collect())).collect()
     }
 
-    pub(crate) fn count(&self, part: Part) -> usize {
+    pub(crate) fn count(&self, part: TopologyLevel) -> usize {
         self.cpus.values().map(part).collect::<BTreeSet<_>>().len()
     }
 
@@ -102,7 +102,7 @@ fn cpu(system: &Path, id: u32, node: u32) -> Cpu {
     }
 }
 
-/// The third cache, by the lowest CPU that shares it: its own number is one of its socket's only.
+/// The L3 cache, by the lowest CPU that shares it: the number of the cache is only unique within its socket.
 fn uncore(dir: &Path) -> Option<u32> {
     let caches = std::fs::read_dir(dir.join("cache")).ok()?.flatten().map(|entry| entry.path());
     let last = caches.filter(|path| text(&path.join("level")) == "3").min()?;
@@ -112,7 +112,7 @@ fn uncore(dir: &Path) -> Option<u32> {
 fn nodes(root: &Path, system: &Path) -> BTreeMap<u32, Node> {
     let online = set(&system.join("node/online"));
     if online.is_empty() {
-        // A kernel that knows no nodes has one.
+        // A kernel without NUMA support has one node.
         let memory_bytes = kilobytes(&text(&root.join("proc/meminfo")), "MemTotal:");
         let huge_pages = huge_pages(&root.join("sys/kernel/mm/hugepages"));
         return BTreeMap::from([(0, Node { memory_bytes, huge_pages, distances: BTreeMap::from([(0, 10)]) })]);

@@ -1,5 +1,6 @@
-//! What containers get for themselves: CPUs, memory of NUMA nodes, devices. Who gets what is decided when a pod is
-//! taken, kept on disk, and given back when the pod has ended. The policies decide, as pure values; this carries it out.
+//! Exclusive resources of containers: CPUs, memory of NUMA nodes, devices. Assignments are decided when a pod is
+//! admitted, kept on disk, and released when the pod has ended. The policies decide, as pure values; this module
+//! carries the decisions out.
 
 mod assignment;
 pub(crate) mod checkpoint;
@@ -9,14 +10,14 @@ mod machine;
 pub(crate) mod memory;
 mod metrics;
 pub(crate) mod numa;
-mod open;
 pub(crate) mod pod_resources;
 mod reconcile;
+pub(crate) mod requests;
+mod restore;
 pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 pub(crate) mod topology;
-pub(crate) mod wants;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,7 +42,7 @@ use topology::Merger;
 
 /// Why a pod cannot have its resources.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum Rejection {
     Unexpected(AllocationError),
     Smt(cpu::SmtError),
     Topology,
@@ -74,7 +75,7 @@ pub enum OpenError {
     Memory(#[from] memory::PolicyError),
     /// A checkpoint does not fit.
     #[error(transparent)]
-    Restore(#[from] open::RestoreError),
+    Restore(#[from] restore::RestoreError),
     /// The devices' checkpoint cannot be read.
     #[error(transparent)]
     Devices(#[from] devices::OpenError),
@@ -82,15 +83,15 @@ pub enum OpenError {
     Checkpoint(#[from] checkpoint::WriteError),
 }
 
-impl Refusal {
+impl Rejection {
     pub(crate) fn problem(self) -> Problem {
         match self {
-            Refusal::Unexpected(why) => Problem {
+            Rejection::Unexpected(why) => Problem {
                 reason: "UnexpectedAdmissionError".into(),
                 message: format!("Allocate failed due to {why}, which is unexpected"),
             },
-            Refusal::Smt(error) => Problem { reason: "SMTAlignmentError".into(), message: error.to_string() },
-            Refusal::Topology => Problem {
+            Rejection::Smt(error) => Problem { reason: "SMTAlignmentError".into(), message: error.to_string() },
+            Rejection::Topology => Problem {
                 reason: "TopologyAffinityError".into(),
                 message: "Resources cannot be allocated with Topology locality".to_string(),
             },
@@ -99,7 +100,7 @@ impl Refusal {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Held {
+struct ManagerState {
     cpus: cpu::State,
     memory: memory::State,
 }
@@ -109,7 +110,7 @@ pub(crate) struct Managers {
     machine: Arc<Machine>,
     cpu: Option<cpu::Policy>,
     memory: Option<memory::Policy>,
-    held: Mutex<Held>,
+    held: Mutex<ManagerState>,
     pub(crate) devices: Arc<Devices>,
     /// One pod is admitted at a time, so that no resource is assigned twice.
     turn: tokio::sync::Mutex<()>,
@@ -134,11 +135,11 @@ impl Managers {
         if pinning.topology != Policy::None && machine.nodes.len() > pinning.topology_options.most_nodes {
             return Err(OpenError::NumaNodes(pinning.topology_options.most_nodes));
         }
-        let cpu = pinning.cpu_static.then(|| open::cpu_policy(&config, &machine)).transpose()?;
-        let memory = pinning.memory_static.then(|| open::memory_policy(&config, &machine)).transpose()?;
-        let held = Held {
-            cpus: open::kept_cpus(&config, cpu.as_ref())?,
-            memory: open::kept_memory(&config, memory.as_ref())?,
+        let cpu = pinning.cpu_static.then(|| restore::cpu_policy(&config, &machine)).transpose()?;
+        let memory = pinning.memory_static.then(|| restore::memory_policy(&config, &machine)).transpose()?;
+        let held = ManagerState {
+            cpus: restore::restore_cpus(&config, cpu.as_ref())?,
+            memory: restore::restore_memory(&config, memory.as_ref())?,
         };
         let devices =
             Devices::open(config.root_dir.join("device-plugins"), machine.node_numbers(), clock, metrics.clone())?;
@@ -159,16 +160,16 @@ impl Managers {
         Ok(managers)
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, ManagerState> {
         self.held.lock()
     }
 
-    fn save(&self, held: &Held) -> Result<(), checkpoint::WriteError> {
+    fn save(&self, held: &ManagerState) -> Result<(), checkpoint::WriteError> {
         if self.cpu.is_some() {
-            checkpoint::write(&open::cpu_file(&self.config), held.cpus.shown())?;
+            checkpoint::write(&restore::cpu_file(&self.config), held.cpus.to_checkpoint())?;
         }
         if let Some(policy) = &self.memory {
-            checkpoint::write(&open::memory_file(&self.config), policy.shown(&held.memory))?;
+            checkpoint::write(&restore::memory_file(&self.config), policy.to_checkpoint(&held.memory))?;
         }
         Ok(())
     }
@@ -176,10 +177,10 @@ impl Managers {
     /// Whether a pod needs exclusive resources. Most pods do not, and need not wait for their turn.
     fn are_wanted(&self, pod: &Tree) -> bool {
         let of_container = |spec: &Tree| {
-            self.cpu.is_some() && wants::cpus(pod, spec) > 0
-                || self.memory.is_some() && !wants::memory(pod, spec).is_empty()
+            self.cpu.is_some() && requests::cpus(pod, spec) > 0
+                || self.memory.is_some() && !requests::memory(pod, spec).is_empty()
         };
-        wants::containers(pod).any(of_container) || self.devices.are_wanted(pod)
+        requests::containers(pod).any(of_container) || self.devices.are_wanted(pod)
     }
 
     /// Assigns a pod everything that its containers request, or nothing.
@@ -189,7 +190,7 @@ impl Managers {
         }
         let _turn = self.turn.lock().await;
         let result = match self.allocate_all(pod).await {
-            Ok(()) => self.save(&self.held()).map_err(|error| Refusal::Unexpected(error.into())),
+            Ok(()) => self.save(&self.held()).map_err(|error| Rejection::Unexpected(error.into())),
             refused => refused,
         };
         self.measure(&self.held());
@@ -200,27 +201,27 @@ impl Managers {
         })
     }
 
-    async fn allocate_all(&self, pod: &Tree) -> Result<(), Refusal> {
+    async fn allocate_all(&self, pod: &Tree) -> Result<(), Rejection> {
         let policy = self.config.pinning.topology;
         let whole = match (policy, self.config.pinning.scope) {
             (Policy::None, _) => Some(Hint::default()),
             (_, Scope::Pod) => Some(self.place(pod, None)?),
             (_, Scope::Container) => None,
         };
-        for spec in wants::containers(pod) {
+        for spec in requests::containers(pod) {
             let place = match whole {
                 Some(place) => place,
                 None => self.place(pod, Some(spec))?,
             };
             self.allocate(pod, spec, place)?;
             let devices = self.devices.allocate(pod, spec, place.affinity).await;
-            devices.map_err(|error| Refusal::Unexpected(error.into()))?;
+            devices.map_err(|error| Rejection::Unexpected(error.into()))?;
         }
         Ok(())
     }
 
     /// The NUMA nodes for a container or the whole pod.
-    fn place(&self, pod: &Tree, spec: Option<&Tree>) -> Result<Hint, Refusal> {
+    fn place(&self, pod: &Tree, spec: Option<&Tree>) -> Result<Hint, Rejection> {
         let mut providers: Vec<Hints> = vec![match spec {
             Some(spec) => self.devices.hints(pod, spec),
             None => self.devices.pod_hints(pod),
@@ -243,21 +244,21 @@ impl Managers {
             return Ok(place);
         }
         self.metrics.count(&metrics::TOPOLOGY_ERRORS, &[]);
-        Err(Refusal::Topology)
+        Err(Rejection::Topology)
     }
 
-    fn allocate(&self, pod: &Tree, spec: &Tree, place: Hint) -> Result<(), Refusal> {
+    fn allocate(&self, pod: &Tree, spec: &Tree, place: Hint) -> Result<(), Rejection> {
         let mut held = self.held();
         if let Some(policy) = &self.cpu {
             let result = policy.allocate(&mut held.cpus, pod, spec, place.affinity);
-            if wants::cpus(pod, spec) > 0 {
+            if requests::cpus(pod, spec) > 0 {
                 self.count(&metrics::CPU_REQUESTS, &metrics::CPU_ERRORS, &result);
             }
             result?;
         }
         if let Some(policy) = &self.memory {
             let result = policy.allocate(&mut held.memory, pod, spec, place);
-            if !wants::memory(pod, spec).is_empty() {
+            if !requests::memory(pod, spec).is_empty() {
                 self.count(&metrics::MEMORY_REQUESTS, &metrics::MEMORY_ERRORS, &result);
             }
             result?;
@@ -265,7 +266,12 @@ impl Managers {
         Ok(())
     }
 
-    fn count(&self, requests: &'static client::Metric, errors: &'static client::Metric, result: &Result<(), Refusal>) {
+    fn count(
+        &self,
+        requests: &'static client::Metric,
+        errors: &'static client::Metric,
+        result: &Result<(), Rejection>,
+    ) {
         self.metrics.count(requests, &[]);
         if result.is_err() {
             self.metrics.count(errors, &[]);
@@ -275,7 +281,7 @@ impl Managers {
     /// Restores missing assignments of a running pod, if possible.
     pub(crate) fn take(&self, pod: &Tree) {
         let before = self.held().clone();
-        for spec in wants::containers(pod) {
+        for spec in requests::containers(pod) {
             if let Err(refusal) = self.allocate(pod, spec, Hint::default()) {
                 let (name, why) = (spec.str("name"), refusal.problem().message);
                 tracing::warn!(
@@ -313,7 +319,7 @@ impl Managers {
         }
     }
 
-    /// Releases what unknown pods have.
+    /// Releases the assignments of unknown pods.
     pub(crate) fn keep(&self, is_known: impl Fn(&str) -> bool) {
         self.devices.keep(&is_known);
         let held = self.held();
@@ -346,7 +352,7 @@ impl Managers {
         self.memory.as_ref().map(|policy| policy.allocatable.clone()).unwrap_or_default()
     }
 
-    /// What a new container gets. Its device plugins are called.
+    /// The assignment of a new container. Calls its device plugins.
     pub(crate) async fn prepare(&self, pod: &Tree, spec: &Tree) -> Result<Assignment, devices::DeviceError> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
         let nodes = self.held().memory.nodes(uid, name);
@@ -375,7 +381,7 @@ impl Managers {
         }
     }
 
-    fn measure(&self, held: &Held) {
+    fn measure(&self, held: &ManagerState) {
         let Some(policy) = &self.cpu else { return };
         let shared = held.cpus.shared.without(&policy.reserved).len();
         let own: usize = held.cpus.given.values().flat_map(BTreeMap::values).map(CpuSet::len).sum();

@@ -59,15 +59,15 @@ pub(crate) fn combinations<T: Copy>(of: &[T], size: usize) -> Vec<Vec<T>> {
     all
 }
 
-/// Where a resource could be had.
+/// NUMA nodes that can provide a resource.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Hint {
-    /// None where it does not matter.
+    /// None without a preference.
     pub(crate) affinity: Option<Mask>,
     pub(crate) preferred: bool,
 }
 
-/// By resource: none where it does not matter, an empty list where it cannot be had.
+/// Hints by resource: None without a preference, an empty list if no node can provide it.
 pub(crate) type Hints = BTreeMap<String, Option<Vec<Hint>>>;
 
 /// Hints for all masks that pass, those of the fewest nodes preferred. `holds` tests whether the nodes could ever have

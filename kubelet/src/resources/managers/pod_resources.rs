@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use api::Tree;
 use cri::Status;
-use cri::grpc::{Body, BoxFuture, Responding, respond_unary, serve_calls};
+use cri::grpc::{Body, BoxFuture, ResponseFuture, respond_unary, serve_calls};
 use stdx::sync::Mutex;
 use stdx::token_bucket::TokenBucket;
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
 use super::numa::Mask;
-use super::{Managers, metrics, wants};
+use super::{Managers, metrics, requests};
 use crate::model::pod;
 use crate::model::state::ListPods;
 use wire::*;
@@ -44,7 +44,7 @@ pub(crate) async fn serve(managers: Arc<Managers>, list: ListPods) {
 }
 
 pub(crate) async fn serve_once(managers: &Arc<Managers>, pods: &Pods, dir: &Path) -> std::io::Result<()> {
-    crate::volumes::make_all(dir)?;
+    crate::volumes::create_dirs(dir)?;
     let socket = dir.join("kubelet.sock");
     match std::fs::remove_file(&socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -65,7 +65,7 @@ struct Service {
     bucket: Mutex<TokenBucket<Instant>>,
 }
 
-fn answer(service: &Arc<Service>, request: http::Request<Body>) -> Responding {
+fn answer(service: &Arc<Service>, request: http::Request<Body>) -> ResponseFuture {
     match request.uri().path() {
         "/v1.PodResourcesLister/List" => respond(service, request, |service, _: Empty| Ok(service.list())),
         "/v1.PodResourcesLister/Get" => respond(service, request, Service::get),
@@ -86,7 +86,7 @@ fn respond<Q, A>(
     service: &Arc<Service>,
     request: http::Request<Body>,
     call: impl Fn(&Service, Q) -> Result<A, Status> + Send + Sync + 'static,
-) -> Responding
+) -> ResponseFuture
 where
     Q: prost::Message + Default + 'static,
     A: prost::Message + Default + 'static,
@@ -95,7 +95,7 @@ where
     let version = if request.uri().path().starts_with("/v1.") { "v1" } else { "v1alpha1" };
     service.managers.metrics.count(&metrics::POD_RESOURCES, &[version]);
     respond_unary(request, move |message: Q| -> BoxFuture<'static, A> {
-        let result = if service.may_come() { call(&service, message) } else { Err(too_many()) };
+        let result = if service.admit_call() { call(&service, message) } else { Err(too_many()) };
         Box::pin(async move { result })
     })
 }
@@ -105,7 +105,7 @@ fn too_many() -> Status {
 }
 
 impl Service {
-    fn may_come(&self) -> bool {
+    fn admit_call(&self) -> bool {
         self.bucket.lock().try_take(Instant::now())
     }
 
@@ -136,7 +136,7 @@ impl Service {
 
     fn pod(&self, pod: &Tree) -> PodResources {
         // Init containers complete soon, and their resources are reused.
-        let containers = wants::containers(pod).filter(|spec| !wants::is_passing(pod, spec));
+        let containers = requests::containers(pod).filter(|spec| !requests::is_passing(pod, spec));
         PodResources {
             name: pod::name(pod).to_string(),
             namespace: pod::namespace(pod).to_string(),

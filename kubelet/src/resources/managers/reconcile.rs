@@ -7,12 +7,12 @@ use crate::runtime::Runtime;
 
 impl Managers {
     /// The CPUs with which a container was created.
-    pub(crate) fn made(&self, container_id: &str, cpus: &str) {
+    pub(crate) fn record_cpus(&self, container_id: &str, cpus: &str) {
         if self.cpu.is_none() {
             return;
         }
         self.applied.lock().insert(container_id.to_string(), cpus.to_string());
-        // They may have changed already.
+        // The assignment may have changed already.
         self.moved.notify_one();
     }
 

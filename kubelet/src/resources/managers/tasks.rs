@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use super::{Managers, pod_resources};
 use crate::model::state::ListPods;
 use crate::node::Node;
-use crate::node::facts::Devices;
+use crate::node::status_input::Devices;
 use crate::runtime::Runtime;
 
 pub(crate) fn start(

@@ -19,7 +19,7 @@ impl Merger<'_> {
             lists.iter_mut().for_each(|list| list.retain(is_single));
         }
         let mut best = self.best(&lists);
-        if self.policy == Policy::SingleNumaNode && best.affinity == Some(self.everywhere()) {
+        if self.policy == Policy::SingleNumaNode && best.affinity == Some(self.all_nodes()) {
             best.affinity = None;
         }
         let is_good = match self.policy {
@@ -29,13 +29,13 @@ impl Merger<'_> {
         (best, is_good)
     }
 
-    fn everywhere(&self) -> Mask {
+    fn all_nodes(&self) -> Mask {
         self.machine.nodes.keys().copied().collect()
     }
 
-    /// Of all ways to take one hint of each list.
+    /// The best combination of one hint of each list.
     fn best(&self, lists: &[Vec<Hint>]) -> Hint {
-        let everywhere = self.everywhere();
+        let everywhere = self.all_nodes();
         let needed = lists.iter().filter_map(|list| fewest(list)).max().unwrap_or(0);
         let mut merged = vec![(everywhere, true)];
         for list in lists {

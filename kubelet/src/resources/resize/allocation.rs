@@ -1,5 +1,5 @@
-//! A pod's allocated resources, which may differ from the desired ones, and what its containers still run with. Kept
-//! beside the pod, so that the next kubelet continues.
+//! A pod's allocated resources, which may differ from the desired ones, and the resources that its containers still run
+//! with. They are stored beside the pod, where the next kubelet reads them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use api::quantity::Quantity;
 use api::{Tree, json, tree};
-use stdx::fs::Replace;
+use stdx::fs::ReplaceOptions;
 
 use crate::model::resources::resizable;
 use crate::volumes;
@@ -24,12 +24,12 @@ pub(crate) struct Record {
     pub(crate) allocated: Amounts,
     /// Containers that run with other resources, and those resources: empty except during a resize.
     pub(crate) behind: Amounts,
-    /// Something was granted and not carried out to its end, be it only for the pod's group.
+    /// A resize was allocated but not completed, even if only the pod's cgroup is left.
     pub(crate) is_unfinished: bool,
 }
 
 /// The desired resources of a pod.
-pub(crate) fn wanted(pod: &Tree) -> Amounts {
+pub(crate) fn desired_resources(pod: &Tree) -> Amounts {
     let whole = pod.at("spec").get("resources").map(|resources| (WHOLE.to_string(), resources.clone()));
     let each = resizable(pod).map(|spec| (spec.str("name").to_string(), spec.at("resources").clone()));
     each.chain(whole).collect()
@@ -78,7 +78,7 @@ pub(crate) fn differing(old: &Amounts, new: &Amounts) -> Vec<String> {
 
 impl Record {
     pub(crate) fn of(pod: &Tree) -> Record {
-        Record { allocated: wanted(pod), ..Record::default() }
+        Record { allocated: desired_resources(pod), ..Record::default() }
     }
 
     /// Allocates the desired resources. Running containers do not have them yet.
@@ -131,8 +131,8 @@ impl Record {
 
     /// Whole or not at all.
     pub(crate) fn write(&self, file: &Path) -> io::Result<()> {
-        file.parent().map(volumes::make_all).transpose()?;
-        Replace::PRIVATE.write(file, &json::encode(&self.to_tree(), None))
+        file.parent().map(volumes::create_dirs).transpose()?;
+        ReplaceOptions::PRIVATE.write(file, &json::encode(&self.to_tree(), None))
     }
 }
 
@@ -155,15 +155,15 @@ mod tests {
         };
         let mut record = Record::of(&pod("100m"));
         assert_eq!(record.allocated.keys().collect::<Vec<_>>(), ["a", "b"]);
-        assert!(differing(&record.allocated, &wanted(&pod("0.1"))).is_empty(), "the same in other words");
-        record.allocate(wanted(&pod("200m")));
+        assert!(differing(&record.allocated, &desired_resources(&pod("0.1"))).is_empty(), "the same in other words");
+        record.allocate(desired_resources(&pod("200m")));
         assert_eq!(record.actual("a").expect("a").str("requests.cpu"), "100m");
-        record.allocate(wanted(&pod("300m")));
+        record.allocate(desired_resources(&pod("300m")));
         assert_eq!(record.actual("a").expect("a").str("requests.cpu"), "100m", "it runs with the first still");
         let made = with(&pod("500m"), &record.allocated);
         assert_eq!(made.list("spec.containers")[0].str("resources.requests.cpu"), "300m");
         assert!(!with(&read("spec: {containers: [{name: a}]}"), &record.allocated).at("spec").has("initContainers"));
-        record.allocate(wanted(&pod("100m")));
+        record.allocate(desired_resources(&pod("100m")));
         assert!(record.behind.is_empty() && record.is_unfinished, "it came back to what runs, its group maybe not");
     }
 

@@ -3,7 +3,7 @@
 
 pub(crate) mod allocation;
 mod order;
-mod show;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ use crate::model::pod;
 use crate::model::problem::Problem;
 use crate::model::resources::{milli, resize_policy};
 use crate::node::NodeView;
-use allocation::{Amounts, Record, WHOLE, differing, wanted, with};
+use allocation::{Amounts, Record, WHOLE, desired_resources, differing, with};
 pub(crate) use order::text as event_text;
-pub(crate) use show::{IN_PROGRESS, PENDING};
+pub(crate) use status::{IN_PROGRESS, PENDING};
 
-/// What decides about resizes.
+/// The dependencies of resize decisions.
 pub(crate) struct Environment {
     pub(crate) admission: Arc<Admission>,
     pub node: NodeView,
@@ -46,9 +46,9 @@ struct Entry {
     record: Record,
     /// The pod at its last sync.
     pod: Arc<Tree>,
-    /// The generation whose wish was granted.
+    /// The generation whose resize was allocated.
     granted: Option<i64>,
-    /// Why its wish is not, and since when.
+    /// Why a resize is pending, and since when.
     pending: Option<(Problem, i64)>,
     /// Why a granted resize has failed.
     error: String,
@@ -88,13 +88,13 @@ impl Resizes {
         entries.insert(pod::uid(pod).to_string(), entry);
     }
 
-    /// Nothing is left of a pod.
-    pub(crate) fn forget(&self, uid: &str) {
+    /// Removes the state of a pod that was removed.
+    pub(crate) fn remove_pod(&self, uid: &str) {
         self.entries().remove(uid);
     }
 
     /// Allocates a pod's desired resources if the node has enough.
-    pub(crate) fn settle(&self, environment: &Environment, pod: &Arc<Tree>) {
+    pub(crate) fn try_allocate(&self, environment: &Environment, pod: &Arc<Tree>) {
         {
             let mut entries = self.entries();
             let Some(entry) = entries.get_mut(pod::uid(pod)) else { return };
@@ -134,7 +134,7 @@ impl Resizes {
         changed.iter().for_each(|uid| (self.wake)(uid));
     }
 
-    /// Whether something is different than before.
+    /// Decides about a resize; returns whether the result has changed.
     fn judge(&self, environment: &Environment, entry: &mut Entry) -> bool {
         let pod = entry.pod.clone();
         let node = environment.node.object().unwrap_or_default();
@@ -148,7 +148,7 @@ impl Resizes {
             pins_memory: pinning.memory_static,
         };
         let mut next = entry.record.clone();
-        next.allocate(wanted(&pod));
+        next.allocate(desired_resources(&pod));
         match environment.admission.resize(&change, &counted(&pod, &next.behind), &node) {
             Ok(()) => {
                 entry.record = next;
@@ -229,7 +229,7 @@ impl Entry {
     }
 
     fn is_behind(&self, pod: &Tree) -> bool {
-        !differing(&self.record.allocated, &wanted(pod)).is_empty()
+        !differing(&self.record.allocated, &desired_resources(pod)).is_empty()
     }
 
     fn uid(&self) -> String {
@@ -255,7 +255,7 @@ pub(crate) fn spec_only(pod: &Tree) -> Tree {
     }
 }
 
-/// What a pod counts during a resize: the larger of both amounts.
+/// The amounts of a pod during a resize: the larger of both.
 fn counted(pod: &Tree, behind: &Amounts) -> Tree {
     let mut counted = spec_only(pod);
     for (list, statuses) in [("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")] {
@@ -270,7 +270,7 @@ fn counted(pod: &Tree, behind: &Amounts) -> Tree {
     counted
 }
 
-/// Memory requests are not visible to a running container, so that they need no restart.
+/// Memory requests are not visible to a running container, and need no restart.
 pub(crate) fn wants_restart(pod: &Tree, name: &str, old: &Tree) -> bool {
     let Some(spec) = pod::container(pod, name).filter(|_| name != WHOLE) else { return false };
     let new = spec.at("resources");
@@ -323,7 +323,7 @@ mod tests {
         let after = Resizes::new(config, |_| {});
         assert_eq!(cpu(&after.allocated(&pod(2, "2"))), "1", "a client requested more while the kubelet was stopped");
         assert!(after.restarts(&pod(2, "2")).is_empty());
-        after.forget("u");
+        after.remove_pod("u");
     }
 
     #[test]

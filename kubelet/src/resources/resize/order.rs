@@ -33,18 +33,18 @@ pub(crate) fn text(what: &str, pod: &Tree, error: &str) -> String {
         one
     };
     let (beside, main): (Vec<&Tree>, Vec<&Tree>) = resizable(pod).partition(|spec| pod::is_sidecar(spec));
-    let mut told = tree! {};
+    let mut message = tree! {};
     for (key, list) in [("initContainers", beside), ("containers", main)] {
         let list: Vec<Tree> = list.iter().map(summary).collect();
         if !list.is_empty() {
-            told.set(key, list);
+            message.set(key, list);
         }
     }
-    told.set("generation", pod.int("metadata.generation").unwrap_or(0));
+    message.set("generation", pod.int("metadata.generation").unwrap_or(0));
     if !error.is_empty() {
-        told.set("error", error);
+        message.set("error", error);
     }
-    format!("Pod resize {what}: {}", String::from_utf8_lossy(&json::encode(&told, None)))
+    format!("Pod resize {what}: {}", String::from_utf8_lossy(&json::encode(&message, None)))
 }
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn orders_by_freed_resources_priority_and_waiting_time() {
-        let allocated = super::super::allocation::wanted(&pod("1", ""));
+        let allocated = super::super::allocation::desired_resources(&pod("1", ""));
         let mut ranks = [
             ("late", rank(&pod("2", ""), &allocated, 9)),
             ("early", rank(&pod("2", ""), &allocated, 1)),

@@ -24,12 +24,16 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Watches the file, and its replacement.
+    /// Watches the file, and its replacement. A file that is being rotated is missing for a moment: an event of the
+    /// directory shows that the next file exists.
     pub(crate) fn watch(path: &Path) -> Result<Changes> {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        inotify::add_watch(&events, path, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)?;
         if let Some(directory) = path.parent() {
             inotify::add_watch(&events, directory, WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
+        }
+        match inotify::add_watch(&events, path, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE) {
+            Ok(_) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
         #[expect(deprecated, reason = "unsound only for types that change their descriptor; this one owns it")]
         let events = AsyncFd::new(events)?;
@@ -38,11 +42,11 @@ impl Changes {
 
     /// Waits until there may be more lines; true if the container may have exited, too.
     pub(crate) async fn next(&mut self) -> bool {
-        let heard = tokio::time::timeout(self.wait, self.heard()).await;
-        heard.is_err() || self.wait == CLOSED
+        let received = tokio::time::timeout(self.wait, self.receive_events()).await;
+        received.is_err() || self.wait == CLOSED
     }
 
-    async fn heard(&mut self) {
+    async fn receive_events(&mut self) {
         loop {
             let Ok(mut ready) = self.events.readable().await else { return std::future::pending().await };
             let Ok(Ok(closed)) = ready.try_io(|events| drain(events.get_ref())) else { continue };
@@ -78,6 +82,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn watches_a_file_that_is_being_rotated() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("0.log");
+        let mut changes = Changes::watch(&path).expect("a watch");
+        std::fs::write(&path, "b").expect("a file");
+        changes.receive_events().await;
+    }
+
+    #[tokio::test]
     async fn finds_a_replaced_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("0.log");
@@ -88,7 +101,7 @@ mod tests {
         assert!(successor(&old, &path).await.is_none(), "nothing is there yet");
         let mut changes = Changes::watch(&dir.path().join("0.log.1")).expect("a watch");
         std::fs::write(&path, "b").expect("a file");
-        changes.heard().await;
+        changes.receive_events().await;
         assert!(successor(&old, &path).await.is_some());
     }
 }

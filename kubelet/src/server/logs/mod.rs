@@ -1,13 +1,13 @@
 //! `/containerLogs`: the output of a container, from the runtime's log file.
 
-mod choose;
+mod container;
 mod follow;
 mod line;
-mod older;
 mod options;
+mod rotated_logs;
 mod tail;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::query::Query;
@@ -18,14 +18,15 @@ use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, BufReader, SeekFrom};
 use tokio::sync::mpsc;
 
-use super::body::{answer as answered, stream, text};
+use super::body::{respond as answered, stream, text};
 use super::route::ContainerPath;
-use super::{Answer, Host};
+use super::{Host, ServerResponse};
 use crate::logs::files;
+use crate::logs::rotation::rotated;
 use follow::Changes;
 use line::Writer;
-use older::Older;
 use options::Options;
+use rotated_logs::RotatedLogs;
 
 /// The size of reads and of chunks.
 const BLOCK: usize = 64 << 10;
@@ -34,7 +35,7 @@ const MAX_LINE: u64 = 1 << 20;
 /// Pieces that wait for the client.
 const WAITING: usize = 4;
 
-pub(crate) async fn answer(host: &dyn Host, place: ContainerPath<'_>, query: &Query) -> Answer {
+pub(crate) async fn respond(host: &dyn Host, place: ContainerPath<'_>, query: &Query) -> ServerResponse {
     let refused = |code, why: String| text(code, why);
     let options = match options::read(query, host.clock().now()) {
         Ok(options) => options,
@@ -47,7 +48,7 @@ pub(crate) async fn answer(host: &dyn Host, place: ContainerPath<'_>, query: &Qu
         let why = format!("container {:?} not found in pod {:?}", place.container, place.pod);
         return refused(StatusCode::NOT_FOUND, why);
     }
-    let opened = match choose::container(&pod, place.container, options.previous) {
+    let opened = match container::container(&pod, place.container, options.previous) {
         Ok(id) => open(host.runtime(), id, &options).await,
         Err(error) => Err(error.into()),
     };
@@ -69,7 +70,7 @@ pub(crate) async fn answer(host: &dyn Host, place: ContainerPath<'_>, query: &Qu
 #[derive(Debug, thiserror::Error)]
 enum LogError {
     #[error(transparent)]
-    NoLog(#[from] choose::NoLog),
+    NoLog(#[from] container::NoLog),
     #[error("unable to retrieve container logs for {scheme}://{id}")]
     Unknown { scheme: String, id: String },
     #[error("failed to try resolving symlinks in path {path:?}: {source}")]
@@ -87,23 +88,20 @@ struct Log {
     path: PathBuf,
     file: File,
     /// Rotated files.
-    older: Older,
+    older: RotatedLogs,
 }
 
 /// Opens the log at its last lines, so that everything that is written later is seen.
 async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, options: &Options) -> Result<Log, LogError> {
     let (scheme, id) = container.split_once("://").unwrap_or(("", &container));
     let id = id.to_string();
-    let asked = ContainerStatusRequest { container_id: id.clone(), verbose: false };
-    let status = runtime.container_status(asked).await.ok().and_then(|answer| answer.status);
+    let status_request = ContainerStatusRequest { container_id: id.clone(), verbose: false };
+    let status = runtime.container_status(status_request).await.ok().and_then(|answer| answer.status);
     let lost = || LogError::Unknown { scheme: scheme.to_string(), id: id.clone() };
     let path = status.map(|status| status.log_path).filter(|path| !path.is_empty()).ok_or_else(lost)?;
-    let resolved = tokio::fs::canonicalize(&path).await;
-    resolved.map_err(|source| LogError::Resolve { path: path.clone(), source })?;
     let path = PathBuf::from(path);
-    let opened = files::open_async(path.clone()).await;
-    let mut file = opened.map_err(|source| LogError::Open { path: path.clone(), source })?;
-    let mut older = Older::of(&file, &path).await;
+    let mut file = open_current(&path).await?;
+    let mut older = RotatedLogs::of(&file, &path).await;
     if let Some(lines) = options.tail_lines {
         let sought = async {
             let (start, missing) = tail::start(&mut file, lines).await?;
@@ -114,6 +112,26 @@ async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, options: &
     }
     older.keep_since(options.since);
     Ok(Log { runtime, container: id, path, file, older })
+}
+
+/// Opens the file that is written to. While a log is rotated, that is the newest rotated file, until the runtime has
+/// created the next one.
+async fn open_current(path: &Path) -> Result<File, LogError> {
+    let Err(source) = tokio::fs::canonicalize(path).await else {
+        let opened = files::open_async(path.to_path_buf()).await;
+        return match opened {
+            Ok(file) => Ok(file),
+            Err(source) => open_newest_rotated(path).await.ok_or(LogError::Open { path: path.to_path_buf(), source }),
+        };
+    };
+    let error = LogError::Resolve { path: path.display().to_string(), source };
+    open_newest_rotated(path).await.ok_or(error)
+}
+
+async fn open_newest_rotated(path: &Path) -> Option<File> {
+    let names = rotated::rotated_names(path);
+    let newest = rotated::rotated(&names).pop_last()?.to_string();
+    files::open_async(path.with_file_name(newest)).await.ok()
 }
 
 impl Log {
@@ -133,15 +151,15 @@ impl Log {
             // The state is read before the last lines, so that everything that the container wrote before its exit is
             // sent.
             let has_ended = may_have_ended && !is_running(&self.runtime, &self.container).await;
-            if copy(&mut reader, &mut writer, to).await? == Copied::Over {
+            if copy(&mut reader, &mut writer, to).await? == CopyResult::Over {
                 return Ok(());
             }
             if let Some(next) = follow::successor(reader.get_ref(), &self.path).await {
                 // The old file is not written any more: the rest of it is read.
-                if copy(&mut reader, &mut writer, to).await? == Copied::Over {
+                if copy(&mut reader, &mut writer, to).await? == CopyResult::Over {
                     return Ok(());
                 }
-                let missed = Older::of(&next, &self.path).await.after(&known);
+                let missed = RotatedLogs::of(&next, &self.path).await.after(&known);
                 known = missed.known().clone();
                 writer = match missed.send(writer, to).await? {
                     Some(writer) => writer,
@@ -164,15 +182,19 @@ impl Log {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Copied {
+enum CopyResult {
     /// To the end of the file, as it is now.
     All,
-    /// No more is wanted.
+    /// The requested amount is complete.
     Over,
 }
 
 /// Sends all whole lines that there are.
-async fn copy(reader: &mut BufReader<File>, writer: &mut Writer, to: &mpsc::Sender<Bytes>) -> std::io::Result<Copied> {
+async fn copy(
+    reader: &mut BufReader<File>,
+    writer: &mut Writer,
+    to: &mpsc::Sender<Bytes>,
+) -> std::io::Result<CopyResult> {
     let mut out = Vec::new();
     let mut line = Vec::new();
     loop {
@@ -195,15 +217,38 @@ async fn copy(reader: &mut BufReader<File>, writer: &mut Writer, to: &mpsc::Send
             over |= to.send(piece).await.is_err();
         }
         match (over, is_whole) {
-            (true, _) => return Ok(Copied::Over),
-            (_, false) => return Ok(Copied::All),
+            (true, _) => return Ok(CopyResult::Over),
+            (_, false) => return Ok(CopyResult::All),
             _ => {}
         }
     }
 }
 
 async fn is_running(runtime: &Arc<dyn DynRuntimeService>, id: &str) -> bool {
-    let asked = ContainerStatusRequest { container_id: id.to_string(), verbose: false };
-    let status = runtime.container_status(asked).await.ok().and_then(|answer| answer.status);
+    let status_request = ContainerStatusRequest { container_id: id.to_string(), verbose: false };
+    let status = runtime.container_status(status_request).await.ok().and_then(|answer| answer.status);
     status.is_some_and(|status| status.state == ContainerState::Running as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn opens_the_newest_file_while_a_log_is_rotated() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("0.log");
+        let read = async || {
+            let mut text = String::new();
+            open_current(&path).await?.read_to_string(&mut text).await.expect("a text");
+            Ok::<_, LogError>(text)
+        };
+        assert!(matches!(read().await, Err(LogError::Resolve { .. })));
+        for (name, text) in [("0.log.1.gz", "a"), ("0.log.2", "b"), ("0.log.3.tmp", "c")] {
+            std::fs::write(dir.path().join(name), text).expect("a file");
+        }
+        assert_eq!(read().await.expect("a log"), "b");
+        std::fs::write(&path, "d").expect("a file");
+        assert_eq!(read().await.expect("a log"), "d");
+    }
 }

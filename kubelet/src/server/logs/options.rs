@@ -1,4 +1,4 @@
-//! How much of a log is wanted, and in which form.
+//! The options of a request for logs: how much, and in which form.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub(crate) struct Options {
     pub(crate) follow: bool,
     pub(crate) previous: bool,
     pub(crate) timestamps: bool,
-    /// Nothing older.
+    /// Only lines from this time on.
     pub(crate) since: Option<Timestamp>,
     pub(crate) tail_lines: Option<u64>,
     pub(crate) limit_bytes: Option<u64>,
@@ -27,34 +27,34 @@ pub(crate) enum Stream {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum InvalidOption {
     /// A value cannot be read.
     Undecodable,
-    /// It can be parsed, but its value is invalid.
+    /// The parameter can be parsed, but its value is invalid.
     Invalid,
     Stream(String),
 }
 
-impl Refusal {
+impl InvalidOption {
     pub(crate) fn code(&self) -> StatusCode {
         match self {
-            Refusal::Undecodable | Refusal::Stream(_) => StatusCode::BAD_REQUEST,
-            Refusal::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+            InvalidOption::Undecodable | InvalidOption::Stream(_) => StatusCode::BAD_REQUEST,
+            InvalidOption::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
         }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for InvalidOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Undecodable => write!(f, "{{\"message\": \"Unable to decode query.\"}}"),
-            Refusal::Invalid => write!(f, "{{\"message\": \"Invalid request.\"}}"),
-            Refusal::Stream(stream) => write!(f, "invalid stream type {stream:?}"),
+            InvalidOption::Undecodable => write!(f, "{{\"message\": \"Unable to decode query.\"}}"),
+            InvalidOption::Invalid => write!(f, "{{\"message\": \"Invalid request.\"}}"),
+            InvalidOption::Stream(stream) => write!(f, "invalid stream type {stream:?}"),
         }
     }
 }
 
-pub(crate) fn read(query: &Query, now: Timestamp) -> Result<Options, Refusal> {
+pub(crate) fn read(query: &Query, now: Timestamp) -> Result<Options, InvalidOption> {
     // A legacy name; `all` means no limit.
     let tail = match query.get("tail") {
         "" => query.get("tailLines"),
@@ -64,8 +64,8 @@ pub(crate) fn read(query: &Query, now: Timestamp) -> Result<Options, Refusal> {
     let number = |text: &str, least: i64| match text {
         "" => Ok(None),
         text => match text.parse::<i64>() {
-            Err(_) => Err(Refusal::Undecodable),
-            Ok(number) if number < least => Err(Refusal::Invalid),
+            Err(_) => Err(InvalidOption::Undecodable),
+            Ok(number) if number < least => Err(InvalidOption::Invalid),
             Ok(number) => Ok(u64::try_from(number).ok()),
         },
     };
@@ -74,10 +74,10 @@ pub(crate) fn read(query: &Query, now: Timestamp) -> Result<Options, Refusal> {
     let since_seconds = number(query.get("sinceSeconds"), 1)?;
     let since_time = match query.get("sinceTime") {
         "" => None,
-        text => Some(time::parse(text).map_err(|_| Refusal::Undecodable)?),
+        text => Some(time::parse(text).map_err(|_| InvalidOption::Undecodable)?),
     };
     if since_seconds.is_some() && since_time.is_some() {
-        return Err(Refusal::Invalid);
+        return Err(InvalidOption::Invalid);
     }
     let ago = |seconds: u64| {
         let seconds = now.seconds.saturating_sub(i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -87,10 +87,10 @@ pub(crate) fn read(query: &Query, now: Timestamp) -> Result<Options, Refusal> {
         "" | "All" => Stream::All,
         "Stdout" => Stream::Stdout,
         "Stderr" => Stream::Stderr,
-        other => return Err(Refusal::Stream(other.to_string())),
+        other => return Err(InvalidOption::Stream(other.to_string())),
     };
     if stream != Stream::All && tail_lines.is_some() {
-        return Err(Refusal::Invalid);
+        return Err(InvalidOption::Invalid);
     }
     Ok(Options {
         follow: query.flag("follow"),
@@ -122,14 +122,14 @@ mod tests {
                 Ok(Options { limit_bytes: Some(3), stream: Stream::Stderr, ..whole.clone() })
             }),
             ("sinceTime=1970-01-01T00:00:09.000000005Z", Ok(Options { since: at(9), ..whole })),
-            ("tailLines=x", Err(Refusal::Undecodable)),
-            ("sinceTime=yesterday", Err(Refusal::Undecodable)),
-            ("tailLines=-1", Err(Refusal::Invalid)),
-            ("limitBytes=0", Err(Refusal::Invalid)),
-            ("sinceSeconds=0", Err(Refusal::Invalid)),
-            ("sinceSeconds=1&sinceTime=1970-01-01T00:00:00Z", Err(Refusal::Invalid)),
-            ("stream=Stdout&tailLines=1", Err(Refusal::Invalid)),
-            ("stream=Both", Err(Refusal::Stream("Both".to_string()))),
+            ("tailLines=x", Err(InvalidOption::Undecodable)),
+            ("sinceTime=yesterday", Err(InvalidOption::Undecodable)),
+            ("tailLines=-1", Err(InvalidOption::Invalid)),
+            ("limitBytes=0", Err(InvalidOption::Invalid)),
+            ("sinceSeconds=0", Err(InvalidOption::Invalid)),
+            ("sinceSeconds=1&sinceTime=1970-01-01T00:00:00Z", Err(InvalidOption::Invalid)),
+            ("stream=Stdout&tailLines=1", Err(InvalidOption::Invalid)),
+            ("stream=Both", Err(InvalidOption::Stream("Both".to_string()))),
         ];
         let now = Timestamp { seconds: 100, nanos: 5 };
         for (query, want) in cases {

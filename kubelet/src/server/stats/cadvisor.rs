@@ -19,8 +19,8 @@ pub(crate) fn page(usage: &Usage) -> String {
             Some(Sample { labels, value: cpu(stats)?, at: None })
         }),
     );
-    type Of = fn(&MemoryUsage) -> &Option<UInt64Value>;
-    let memory: [(&str, &str, Of); 3] = [
+    type FieldFn = fn(&MemoryUsage) -> &Option<UInt64Value>;
+    let memory: [(&str, &str, FieldFn); 3] = [
         ("container_memory_rss", "Size of RSS in bytes.", |of| &of.rss_bytes),
         (
             "container_memory_usage_bytes",
@@ -64,8 +64,8 @@ pub(crate) fn page(usage: &Usage) -> String {
 }
 
 fn network(page: &mut Page, usage: &Usage) {
-    type Of = fn(&NetworkInterfaceUsage) -> &Option<UInt64Value>;
-    let families: [(&str, &str, Of); 4] = [
+    type FieldFn = fn(&NetworkInterfaceUsage) -> &Option<UInt64Value>;
+    let families: [(&str, &str, FieldFn); 4] = [
         ("container_network_receive_bytes_total", "Cumulative count of bytes received", |of| &of.rx_bytes),
         ("container_network_receive_errors_total", "Cumulative count of errors encountered while receiving", |of| {
             &of.rx_errors

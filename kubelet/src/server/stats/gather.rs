@@ -59,7 +59,7 @@ fn ephemeral(pod: &Tree) -> Vec<String> {
     volumes.map(|volume| volume.str("name").to_string()).collect()
 }
 
-/// The file system that images are on, and how much of it is theirs.
+/// The file system of images, and the space that images use.
 async fn images(host: &dyn Host) -> Option<Filesystem> {
     let answer = host.images().image_fs_info(ImageFsInfoRequest {}).await.ok()?;
     let usage = answer.image_filesystems.into_iter().next()?;

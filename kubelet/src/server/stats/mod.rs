@@ -19,7 +19,7 @@ use cri::PodSandboxStats;
 use crate::resources::machine::{Filesystem, Machine};
 use crate::resources::usage::{Files, container_name, value};
 
-/// All that is known at one moment.
+/// All statistics of one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) node: String,

@@ -8,7 +8,7 @@ use stdx::sync::Mutex;
 /// Requests within this time get the same rate.
 const LEAST: i64 = 1_000_000_000;
 
-/// The last measurements, by what was measured.
+/// The last samples, by pod UID or container ID.
 #[derive(Debug, Default)]
 pub(crate) struct Rates(Mutex<BTreeMap<String, Sample>>);
 
@@ -21,18 +21,18 @@ struct Sample {
 }
 
 /// The current measurement.
-pub(crate) struct Now<'a> {
+pub(crate) struct SampleRound<'a> {
     rates: &'a Rates,
     seen: BTreeMap<String, Sample>,
 }
 
 impl Rates {
-    pub(crate) fn now(&self) -> Now<'_> {
-        Now { rates: self, seen: BTreeMap::new() }
+    pub(crate) fn now(&self) -> SampleRound<'_> {
+        SampleRound { rates: self, seen: BTreeMap::new() }
     }
 }
 
-impl Now<'_> {
+impl SampleRound<'_> {
     /// In nanocores; None without an earlier measurement.
     pub(crate) fn rate(&mut self, of: String, at: i64, used: u64) -> Option<u64> {
         let known = self.rates.0.lock().get(&of).copied();
@@ -44,22 +44,22 @@ impl Now<'_> {
     /// Adds missing rates to a pod and its containers.
     pub(crate) fn fill(&mut self, uid: &str, stats: &mut PodSandboxStats) {
         let Some(linux) = &mut stats.linux else { return };
-        self.fill_one(uid.to_string(), linux.cpu.as_mut());
+        self.fill_cpu_rate(uid.to_string(), linux.cpu.as_mut());
         for container in &mut linux.containers {
             let id = container.attributes.as_ref().map(|attributes| attributes.id.clone()).unwrap_or_default();
-            self.fill_one(id, container.cpu.as_mut());
+            self.fill_cpu_rate(id, container.cpu.as_mut());
         }
     }
 
-    fn fill_one(&mut self, of: String, cpu: Option<&mut CpuUsage>) {
+    fn fill_cpu_rate(&mut self, of: String, cpu: Option<&mut CpuUsage>) {
         let Some(cpu) = cpu.filter(|cpu| cpu.usage_nano_cores.is_none()) else { return };
         let Some(used) = cpu.usage_core_nano_seconds.as_ref().map(|used| used.value) else { return };
         cpu.usage_nano_cores = self.rate(of, cpu.timestamp, used).map(|value| UInt64Value { value });
     }
 }
 
-impl Drop for Now<'_> {
-    /// Forgets what was not measured again.
+impl Drop for SampleRound<'_> {
+    /// Drops samples that were not measured again.
     fn drop(&mut self) {
         *self.rates.0.lock() = std::mem::take(&mut self.seen);
     }

@@ -7,17 +7,20 @@ use stdx::exposition::{Kind, Page, Sample};
 
 pub(crate) fn page(usage: &Usage) -> String {
     let mut page = Page::default();
-    let containers = || usage.pods.iter().flat_map(|pod| pod.containers().iter().map(move |stats| (pod, stats)));
-    let labels = |pod: &PodUsage, container: &str| {
-        let mut labels = vec![("namespace", pod.namespace.clone()), ("pod", pod.name.clone())];
-        if !container.is_empty() {
-            labels.insert(0, ("container", container.to_string()));
-        }
-        labels
-    };
-    let at = usage.at.seconds * 1000 + i64::from(usage.at.nanos / 1_000_000);
-    let of_node = |value: f64| std::iter::once(Sample { labels: Vec::new(), value, at: Some(at) });
+    add_containers(&mut page, usage);
+    add_node(&mut page, usage);
+    add_pods(&mut page, usage);
+    page.family(
+        "resource_scrape_error",
+        Kind::Gauge,
+        "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
+        std::iter::once(Sample { labels: Vec::new(), value: f64::from(u8::from(usage.failed)), at: None }),
+    );
+    page.into_text()
+}
 
+fn add_containers(page: &mut Page, usage: &Usage) {
+    let containers = || usage.pods.iter().flat_map(|pod| pod.containers().iter().map(move |stats| (pod, stats)));
     page.family(
         "container_cpu_usage_seconds_total",
         Kind::Counter,
@@ -50,24 +53,32 @@ pub(crate) fn page(usage: &Usage) -> String {
             Some(Sample { labels: labels(pod, container_name(stats)), value, at: milliseconds(swap.timestamp) })
         }),
     );
+}
+
+fn add_node(page: &mut Page, usage: &Usage) {
+    let at = usage.at.seconds * 1000 + i64::from(usage.at.nanos / 1_000_000);
+    let sample = |value: f64| std::iter::once(Sample { labels: Vec::new(), value, at: Some(at) });
     page.family(
         "node_cpu_usage_seconds_total",
         Kind::Counter,
         "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
-        of_node(usage.machine.cpu_nanoseconds as f64 / 1e9),
+        sample(usage.machine.cpu_nanoseconds as f64 / 1e9),
     );
     page.family(
         "node_memory_working_set_bytes",
         Kind::Gauge,
         "[STABLE] Current working set of the node in bytes",
-        of_node(usage.machine.memory.working_set as f64),
+        sample(usage.machine.memory.working_set as f64),
     );
     page.family(
         "node_swap_usage_bytes",
         Kind::Gauge,
         "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems",
-        of_node(usage.machine.memory.swap_usage as f64),
+        sample(usage.machine.memory.swap_usage as f64),
     );
+}
+
+fn add_pods(page: &mut Page, usage: &Usage) {
     let linux = |pod: &'_ PodUsage| pod.stats.linux.clone().unwrap_or_default();
     page.family(
         "pod_cpu_usage_seconds_total",
@@ -81,13 +92,15 @@ pub(crate) fn page(usage: &Usage) -> String {
         "[STABLE] Current working set of the pod in bytes",
         usage.pods.iter().filter_map(|pod| working_set(linux(pod).memory.as_ref(), labels(pod, ""))),
     );
-    page.family(
-        "resource_scrape_error",
-        Kind::Gauge,
-        "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
-        std::iter::once(Sample { labels: Vec::new(), value: f64::from(u8::from(usage.failed)), at: None }),
-    );
-    page.into_text()
+}
+
+/// The labels of a container, or of a pod if the name of the container is "".
+fn labels(pod: &PodUsage, container: &str) -> Vec<(&'static str, String)> {
+    let mut labels = vec![("namespace", pod.namespace.clone()), ("pod", pod.name.clone())];
+    if !container.is_empty() {
+        labels.insert(0, ("container", container.to_string()));
+    }
+    labels
 }
 
 fn milliseconds(nanoseconds: i64) -> Option<i64> {

@@ -8,7 +8,7 @@ use cri::{
 };
 
 use super::{Filesystem, PodUsage, Usage, container_name, value};
-use crate::resources::disk::{Found, Used};
+use crate::resources::disk::{DiskUsage, PathUsage};
 use crate::resources::machine::{Interface, Machine};
 use crate::resources::usage::Volume;
 
@@ -22,7 +22,7 @@ fn time(at: Timestamp) -> Tree {
     Tree::from(format_seconds(at.seconds).as_str())
 }
 
-/// Nanoseconds since the Unix epoch, as runtimes count; without them it is the moment of the question.
+/// A time of the runtime in nanoseconds since the Unix epoch; without it, the time of the request.
 fn moment(nanoseconds: i64, usage: &Usage) -> Tree {
     let known = nanoseconds > 0;
     time(if known { Timestamp { seconds: nanoseconds / 1_000_000_000, nanos: 0 } } else { usage.at })
@@ -271,7 +271,7 @@ fn written(of: &FilesystemUsage, usage: &Usage) -> Tree {
 }
 
 /// The part of a file system that is used.
-fn part(at: Tree, found: &Found) -> Tree {
+fn part(at: Tree, found: &PathUsage) -> Tree {
     filesystem(at, &Filesystem { used: found.used.bytes, inodes_used: found.used.inodes, ..found.whole })
 }
 
@@ -294,12 +294,12 @@ fn ephemeral(pod: &PodUsage, usage: &Usage) -> Tree {
     let mut sum = pod.files.own;
     for layer in pod.containers().iter().filter_map(|stats| stats.writable_layer.as_ref()) {
         let number = |of: &Option<cri::UInt64Value>| value(of).unwrap_or(0);
-        sum += Used { bytes: number(&layer.used_bytes), inodes: number(&layer.inodes_used) };
+        sum += DiskUsage { bytes: number(&layer.used_bytes), inodes: number(&layer.inodes_used) };
     }
     pod.files.logs.iter().for_each(|(_, found)| sum += found.used);
     let counts = |volume: &&Volume| pod.ephemeral.contains(&volume.name);
     pod.files.volumes.iter().filter(counts).for_each(|volume| sum += volume.found.used);
-    part(time(usage.at), &Found { used: sum, whole: usage.machine.filesystem })
+    part(time(usage.at), &PathUsage { used: sum, whole: usage.machine.filesystem })
 }
 
 fn network(of: &NetworkUsage, usage: &Usage) -> Tree {

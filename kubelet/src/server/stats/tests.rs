@@ -2,7 +2,7 @@ use api::json;
 use cri::*;
 
 use super::*;
-use crate::resources::disk::{Found, Used};
+use crate::resources::disk::{DiskUsage, PathUsage};
 use crate::resources::usage::Volume;
 
 fn number(value: u64) -> Option<UInt64Value> {
@@ -57,8 +57,10 @@ fn usage() -> Usage {
 }
 
 fn files() -> Files {
-    let found =
-        |bytes| Found { used: Used { bytes, inodes: 1 }, whole: Filesystem { capacity: 9, ..Default::default() } };
+    let found = |bytes| PathUsage {
+        used: DiskUsage { bytes, inodes: 1 },
+        whole: Filesystem { capacity: 9, ..Default::default() },
+    };
     let volume = |name: &str, bytes, claim: Option<&str>| Volume {
         name: name.to_string(),
         found: found(bytes),
@@ -67,7 +69,7 @@ fn files() -> Files {
     Files {
         volumes: vec![volume("v", 100, None), volume("data", 1000, Some("claim"))],
         logs: vec![("c".to_string(), found(20))],
-        own: Used { bytes: 4, inodes: 1 },
+        own: DiskUsage { bytes: 4, inodes: 1 },
     }
 }
 

@@ -1,4 +1,4 @@
-//! A connection to a D-Bus: authentication, calls and replies, and signals. It has no task of its own.
+//! A connection to a D-Bus: authentication, calls and replies, and signals. The connection has no background task.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -18,7 +18,7 @@ use super::wire::{self, HEAD, Kind, MOST, Malformed, Message, Value};
 /// The system bus, unless the environment names another.
 pub(crate) const SYSTEM: &str = "unix:path=/run/dbus/system_bus_socket";
 const ANSWER: Duration = Duration::from_secs(10);
-/// Files that may come along at once, and wait to be taken.
+/// The limit of received files that wait for a reader.
 const MOST_FILES: usize = 16;
 /// The number of signals that are queued during a call.
 const MOST_HEARD: usize = 64;
@@ -59,31 +59,31 @@ impl From<Malformed> for Error {
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// A message, and the open files that came with it.
-pub(crate) type Heard = (Message, Vec<OwnedFd>);
+pub(crate) type MessageWithFds = (Message, Vec<OwnedFd>);
 
 pub(crate) struct Bus {
     stream: UnixStream,
     serial: u32,
     bytes: Vec<u8>,
     files: VecDeque<OwnedFd>,
-    heard: VecDeque<Heard>,
+    queued: VecDeque<MessageWithFds>,
 }
 
 impl Bus {
     /// Connects to the first working address, and registers.
     pub(crate) async fn connect(address: &str) -> Result<Bus> {
-        let path = place(address).ok_or(Error::Other("the address of the bus names no socket"))?;
+        let path = socket_path(address).ok_or(Error::Other("the address of the bus names no socket"))?;
         let stream = UnixStream::connect(path).await?;
-        let (bytes, files, heard) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        let mut bus = Bus { stream, serial: 0, bytes, files, heard };
-        in_time(bus.greet()).await?;
-        let hello = Message { member: "Hello".into(), ..of_bus() };
+        let (bytes, files, queued) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        let mut bus = Bus { stream, serial: 0, bytes, files, queued };
+        in_time(bus.authenticate()).await?;
+        let hello = Message { member: "Hello".into(), ..bus_call() };
         bus.call(hello).await?;
         Ok(bus)
     }
 
-    /// The kernel passes our credentials; the bus only has to be asked to read them.
-    async fn greet(&mut self) -> Result<()> {
+    /// The kernel passes our credentials; the bus only has to be requested to read them.
+    async fn authenticate(&mut self) -> Result<()> {
         let uid = rustix::process::geteuid().as_raw().to_string();
         let uid: String = uid.bytes().map(|digit| format!("{digit:02x}")).collect();
         self.write(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes(), &[]).await?;
@@ -108,7 +108,7 @@ impl Bus {
     }
 
     /// Calls a method, and waits for the reply.
-    pub(crate) async fn call(&mut self, call: Message) -> Result<Heard> {
+    pub(crate) async fn call(&mut self, call: Message) -> Result<MessageWithFds> {
         let serial = self.send(call, &[]).await?;
         in_time(async {
             loop {
@@ -116,8 +116,8 @@ impl Bus {
                 let is_answer = message.reply_to == Some(serial) && message.kind != Kind::Signal;
                 match message.kind {
                     Kind::Return if is_answer => return Ok((message, files)),
-                    Kind::Error if is_answer => return Err(refused(message)),
-                    Kind::Signal | Kind::Call => self.keep((message, files)),
+                    Kind::Error if is_answer => return Err(reply_error(message)),
+                    Kind::Signal | Kind::Call => self.queue((message, files)),
                     _ => {}
                 }
             }
@@ -126,16 +126,16 @@ impl Bus {
     }
 
     /// The next message that is no reply.
-    pub(crate) async fn next(&mut self) -> Result<Heard> {
-        match self.heard.pop_front() {
-            Some(heard) => Ok(heard),
+    pub(crate) async fn next(&mut self) -> Result<MessageWithFds> {
+        match self.queued.pop_front() {
+            Some(queued) => Ok(queued),
             None => self.receive().await,
         }
     }
 
-    fn keep(&mut self, heard: Heard) {
-        if self.heard.len() < MOST_HEARD {
-            self.heard.push_back(heard);
+    fn queue(&mut self, queued: MessageWithFds) {
+        if self.queued.len() < MOST_HEARD {
+            self.queued.push_back(queued);
         }
     }
 
@@ -147,7 +147,7 @@ impl Bus {
         Ok(self.serial)
     }
 
-    async fn receive(&mut self) -> Result<Heard> {
+    async fn receive(&mut self) -> Result<MessageWithFds> {
         loop {
             if self.bytes.len() >= HEAD {
                 let length = wire::length(&self.bytes[..HEAD])?;
@@ -219,7 +219,7 @@ fn send(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) -> std::io::Result
 }
 
 /// A call to the bus itself.
-pub(crate) fn of_bus() -> Message {
+pub(crate) fn bus_call() -> Message {
     Message {
         destination: "org.freedesktop.DBus".into(),
         path: "/org/freedesktop/DBus".into(),
@@ -228,7 +228,7 @@ pub(crate) fn of_bus() -> Message {
     }
 }
 
-fn refused(message: Message) -> Error {
+fn reply_error(message: Message) -> Error {
     let text = match message.body.into_iter().next() {
         Some(Value::Text(text)) => text,
         _ => String::new(),
@@ -241,7 +241,7 @@ async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 /// The socket of an address like `unix:path=/run/bus,guid=…;tcp:…`.
-fn place(address: &str) -> Option<PathBuf> {
+fn socket_path(address: &str) -> Option<PathBuf> {
     let unix = address.split(';').filter_map(|one| one.strip_prefix("unix:"));
     let mut keys = unix.flat_map(|keys| keys.split(','));
     keys.find_map(|key| key.strip_prefix("path=")).map(PathBuf::from)
@@ -260,7 +260,7 @@ mod tests {
             ("", None),
         ];
         for (address, expected) in cases {
-            assert_eq!(place(address), expected.map(PathBuf::from), "{address}");
+            assert_eq!(socket_path(address), expected.map(PathBuf::from), "{address}");
         }
     }
 }

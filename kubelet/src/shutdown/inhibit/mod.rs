@@ -61,7 +61,7 @@ pub struct Inhibitor {
 }
 
 impl Inhibitor {
-    /// Holds the machine up for as long as pods have to end.
+    /// Delays the shutdown for as long as pods need to terminate.
     pub fn start(places: Paths, period: Duration) -> Inhibitor {
         let (tell, goes_down) = watch::channel(false);
         let lock = Lock::default();
@@ -131,10 +131,10 @@ impl Session {
             ),
             format!("type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='{LOGIND}'"),
         ] {
-            bus.call(Message { member: "AddMatch".into(), body: vec![Value::Text(rule)], ..bus::of_bus() }).await?;
+            bus.call(Message { member: "AddMatch".into(), body: vec![Value::Text(rule)], ..bus::bus_call() }).await?;
         }
-        let asked = Message { member: "GetNameOwner".into(), body: vec![Value::text(LOGIND)], ..bus::of_bus() };
-        let owner = match bus.call(asked).await?.0.body.into_iter().next() {
+        let get_owner = Message { member: "GetNameOwner".into(), body: vec![Value::text(LOGIND)], ..bus::bus_call() };
+        let owner = match bus.call(get_owner).await?.0.body.into_iter().next() {
             Some(Value::Text(owner)) => owner,
             _ => return Err(Error::Other("the bus does not say who logind is")),
         };
@@ -154,20 +154,20 @@ impl Session {
         loop {
             let (message, _) = self.bus.next().await?;
             match judge(&message, &self.owner) {
-                Said::GoesDown => drop(tell.send_if_modified(|known| !std::mem::replace(known, true))),
-                Said::Stays => {
+                LogindSignal::GoesDown => drop(tell.send_if_modified(|known| !std::mem::replace(known, true))),
+                LogindSignal::Stays => {
                     *lock.held() = Some(hold(&mut self.bus).await?);
                     tell.send_if_modified(|known| std::mem::replace(known, false));
                 }
-                Said::BeganAnew => return Err(Error::Other("logind has begun anew")),
-                Said::Nothing => {}
+                LogindSignal::BeganAnew => return Err(Error::Other("logind has begun anew")),
+                LogindSignal::Nothing => {}
             }
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum LogindSignal {
     GoesDown,
     Stays,
     BeganAnew,
@@ -175,7 +175,7 @@ enum Said {
 }
 
 /// Every client can send a signal; only the sender that the bus adds is trustworthy.
-fn judge(message: &Message, owner: &str) -> Said {
+fn judge(message: &Message, owner: &str) -> LogindSignal {
     let is = |sender: &str, interface: &str, member: &str| {
         message.kind == Kind::Signal
             && (message.sender.as_str(), message.interface.as_str(), message.member.as_str())
@@ -183,17 +183,17 @@ fn judge(message: &Message, owner: &str) -> Said {
     };
     if is("org.freedesktop.DBus", "org.freedesktop.DBus", "NameOwnerChanged") {
         let is_logind = message.body.first() == Some(&Value::text(LOGIND));
-        return if is_logind { Said::BeganAnew } else { Said::Nothing };
+        return if is_logind { LogindSignal::BeganAnew } else { LogindSignal::Nothing };
     }
     match message.body.first() {
         Some(Value::Bool(goes)) if is(owner, MANAGER, "PrepareForShutdown") => {
             if *goes {
-                Said::GoesDown
+                LogindSignal::GoesDown
             } else {
-                Said::Stays
+                LogindSignal::Stays
             }
         }
-        _ => Said::Nothing,
+        _ => LogindSignal::Nothing,
     }
 }
 

@@ -28,15 +28,15 @@ fn trusts_only_logind_and_the_bus() {
         ..Message::default()
     };
     let cases = [
-        (prepare(":1.7", Value::Bool(true)), Said::GoesDown),
-        (prepare(":1.7", Value::Bool(false)), Said::Stays),
-        (prepare(":1.8", Value::Bool(true)), Said::Nothing),
-        (prepare(":1.7", Value::Uint(1)), Said::Nothing),
-        (Message { kind: Kind::Call, ..prepare(":1.7", Value::Bool(true)) }, Said::Nothing),
-        (Message { member: "Other".into(), ..prepare(":1.7", Value::Bool(true)) }, Said::Nothing),
-        (owner("org.freedesktop.DBus", LOGIND), Said::BeganAnew),
-        (owner("org.freedesktop.DBus", "org.example"), Said::Nothing),
-        (owner(":1.8", LOGIND), Said::Nothing),
+        (prepare(":1.7", Value::Bool(true)), LogindSignal::GoesDown),
+        (prepare(":1.7", Value::Bool(false)), LogindSignal::Stays),
+        (prepare(":1.8", Value::Bool(true)), LogindSignal::Nothing),
+        (prepare(":1.7", Value::Uint(1)), LogindSignal::Nothing),
+        (Message { kind: Kind::Call, ..prepare(":1.7", Value::Bool(true)) }, LogindSignal::Nothing),
+        (Message { member: "Other".into(), ..prepare(":1.7", Value::Bool(true)) }, LogindSignal::Nothing),
+        (owner("org.freedesktop.DBus", LOGIND), LogindSignal::BeganAnew),
+        (owner("org.freedesktop.DBus", "org.example"), LogindSignal::Nothing),
+        (owner(":1.8", LOGIND), LogindSignal::Nothing),
     ];
     for (message, expected) in cases {
         assert_eq!(judge(&message, ":1.7"), expected, "{message:?}");
@@ -50,7 +50,7 @@ fn rounds_the_delay_up_to_seconds() {
     }
 }
 
-/// A bus daemon on a socket of its own; it is stopped with this.
+/// A bus daemon on a separate socket; it is stopped on drop.
 struct Daemon {
     process: Child,
     dir: tempfile::TempDir,
@@ -73,8 +73,8 @@ impl Daemon {
             .spawn()
             .expect("dbus-daemon is there (package dbus)");
         let mut address = String::new();
-        let said = BufReader::new(process.stdout.take().expect("it is piped")).read_line(&mut address);
-        assert!(said.is_ok_and(|count| count > 0), "the bus is up");
+        let first_line = BufReader::new(process.stdout.take().expect("it is piped")).read_line(&mut address);
+        assert!(first_line.is_ok_and(|count| count > 0), "the bus is up");
         Daemon { process, dir }
     }
 
@@ -103,19 +103,19 @@ impl Logind {
         for name in [LOGIND, "org.freedesktop.systemd1"] {
             let body = vec![Value::text(name), Value::Uint(4)];
             let answer =
-                bus.call(Message { member: "RequestName".into(), body, ..bus::of_bus() }).await.expect("a name");
+                bus.call(Message { member: "RequestName".into(), body, ..bus::bus_call() }).await.expect("a name");
             assert_eq!(answer.0.body, [Value::Uint(1)], "it is its own");
         }
-        let (signals, told) = mpsc::channel(4);
+        let (signals, requests) = mpsc::channel(4);
         let (taken, locks) = mpsc::channel(4);
-        tokio::spawn(serve(bus, places.drop_ins.join(DROP_IN), told, taken));
+        tokio::spawn(serve(bus, places.drop_ins.join(DROP_IN), requests, taken));
         Logind { signals, locks }
     }
 
     async fn lock(&mut self) -> pipe::Receiver {
-        let (asked, lock) = self.locks.recv().await.expect("a lock is taken");
+        let (arguments, lock) = self.locks.recv().await.expect("a lock is taken");
         let words = ["shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay"];
-        assert_eq!(asked, words.map(Value::text));
+        assert_eq!(arguments, words.map(Value::text));
         lock
     }
 }
@@ -123,14 +123,14 @@ impl Logind {
 async fn serve(
     mut bus: Bus,
     conf: PathBuf,
-    mut told: mpsc::Receiver<bool>,
+    mut requests: mpsc::Receiver<bool>,
     taken: mpsc::Sender<(Vec<Value>, pipe::Receiver)>,
 ) {
     let mut seconds = 5;
     loop {
         let call = tokio::select! {
             heard = bus.next() => heard.expect("a message").0,
-            Some(goes) = told.recv() => {
+            Some(goes) = requests.recv() => {
                 bus.send(prepares(goes), &[]).await.expect("it is sent");
                 continue;
             }

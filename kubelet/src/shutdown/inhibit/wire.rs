@@ -1,5 +1,5 @@
-//! D-Bus messages as bytes. Only what a few calls need: basic values and variants of them. Lengths of a peer are
-//! checked against the bytes.
+//! D-Bus messages as bytes, limited to basic values and variants of them. Lengths that a peer sends are checked against
+//! the bytes.
 
 /// The limit of a message; ours are much shorter.
 pub(crate) const MOST: usize = 64 << 10;
@@ -66,9 +66,9 @@ pub(crate) struct Message {
     pub(crate) destination: String,
     /// Written by the bus, and true.
     pub(crate) sender: String,
-    /// How many open files come along.
+    /// The number of file descriptors in the message.
     pub(crate) handles: u32,
-    /// Empty if it has values that are not needed here.
+    /// Empty for values that are not needed here.
     pub(crate) body: Vec<Value>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn encode(message: &Message) -> Vec<u8> {
     writer.bytes.extend([b'l', message.kind as u8, 0, 1]);
     writer.uint(u32::try_from(body.bytes.len()).unwrap_or(u32::MAX));
     writer.uint(message.serial);
-    // How long the fields are is known after them.
+    // The length of the fields is known after they are written.
     writer.uint(0);
     fields(message).into_iter().for_each(|(code, value)| writer.field(code, value));
     let length = u32::try_from(writer.bytes.len() - HEAD).unwrap_or(u32::MAX);
@@ -375,7 +375,7 @@ mod tests {
     fn reads_big_endian_messages() {
         let mut bytes = b"B\x04\0\x01\0\0\0\x04\0\0\0\x09\0\0\0\x0f".to_vec();
         bytes.extend(b"\x08\x01g\0\x01b\0\0\x05\x01u\0\0\0\0\x02");
-        // The last field is one byte shorter than its length: fields end where the header says.
+        // The last field is one byte shorter than its length: fields end at the length of the header.
         assert_eq!(
             decode(&[bytes.clone(), vec![0, 0, 0, 1]].concat()),
             Err(Malformed("its fields do not end where they say"))
@@ -412,7 +412,7 @@ mod tests {
             for byte in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut bytes = good.clone();
                 bytes[at] = byte;
-                // Whatever comes of it, it comes to an end.
+                // Any input ends without a panic.
                 let _ = (length(&bytes), decode(&bytes));
             }
         }

@@ -18,10 +18,10 @@ use stdx::sync::{Mutex, MutexGuard};
 
 use super::mountinfo;
 pub(crate) use record::{KIND, Record};
-pub(crate) use registry::{Finder, TakeDevices};
+pub(crate) use registry::{DevicePluginHandler, RegistrationContext};
 use wire::{NodeUnpublishVolume, NodeUnstageVolume, capability};
 
-/// A driver that is there.
+/// A registered driver.
 #[derive(Clone)]
 pub(crate) struct Driver {
     pub(crate) channel: Channel,
@@ -110,7 +110,7 @@ impl Csi {
         }
     }
 
-    /// Records that a pod uses a volume, and publishes it.
+    /// Records that a pod uses a volume, and updates the volumes in use.
     pub(crate) fn note(&self, record: &Record, node: &str) -> io::Result<()> {
         record.write(node)?;
         self.count();
@@ -121,7 +121,7 @@ impl Csi {
         Record::all(&self.root)
     }
 
-    pub(crate) async fn alone(&self, driver: &str, handle: &str) -> tokio::sync::OwnedMutexGuard<()> {
+    pub(crate) async fn lock_volume(&self, driver: &str, handle: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let lock = {
             let mut busy = self.busy.lock();
             busy.retain(|_, lock| Arc::strong_count(lock) > 1);
@@ -130,7 +130,7 @@ impl Csi {
         lock.lock_owned().await
     }
 
-    /// Where a volume is staged for all pods of the node.
+    /// The path at which a volume is staged for all pods of the node.
     pub(crate) fn staging(&self, record: &Record) -> PathBuf {
         let plugin = self.root.join("plugins/kubernetes.io/csi");
         match record.is_block {
@@ -139,7 +139,7 @@ impl Csi {
         }
     }
 
-    /// Where a volume is published for one pod.
+    /// The path at which a volume is published for one pod.
     pub(crate) fn target(&self, record: &Record, uid: &str) -> PathBuf {
         match record.is_block {
             true => self.root.join("plugins/kubernetes.io/csi/volumeDevices/publish").join(&record.name).join(uid),
@@ -153,21 +153,21 @@ impl Csi {
     }
 
     /// Unpublishes all volumes of a pod, and unstages those that no other pod needs.
-    pub(crate) async fn take_back(&self, pod_dir: &Path, uid: &str) -> Result<(), CsiError> {
+    pub(crate) async fn unpublish_pod(&self, pod_dir: &Path, uid: &str) -> Result<(), CsiError> {
         for record in Record::of_pod(pod_dir) {
-            let _alone = self.alone(&record.driver, &record.handle).await;
+            let _alone = self.lock_volume(&record.driver, &record.handle).await;
             if record.is_begun {
-                self.unmake(&record, uid).await?;
+                self.unpublish(&record, uid).await?;
             }
-            record.forget()?;
+            record.remove()?;
             self.count();
         }
         Ok(())
     }
 
-    /// The driver is called whatever its directories look like: a directory behind a dead mount cannot be read, and a
-    /// directory that a call in flight will create does not exist yet. CSI allows to unpublish twice.
-    async fn unmake(&self, record: &Record, uid: &str) -> Result<(), CsiError> {
+    /// The driver is called whatever the state of its directories: a directory behind a dead mount cannot be read, and
+    /// a directory that a call in flight will create does not exist yet. CSI allows a volume to be unpublished twice.
+    async fn unpublish(&self, record: &Record, uid: &str) -> Result<(), CsiError> {
         let driver = self.driver(&record.driver)?;
         let target = self.target(record, uid);
         let request = NodeUnpublishVolume { volume_id: record.handle.clone(), target_path: text(&target) };
@@ -193,7 +193,7 @@ impl Csi {
     }
 }
 
-/// Removes a path that a driver has left, but nothing that is still mounted or that holds something.
+/// Removes a path that a driver has left, unless it is still mounted or not empty.
 fn remove_unmounted(path: &Path) -> io::Result<()> {
     if mountinfo::is_mounted(path)? {
         return Err(io::Error::other(format!("{} is still mounted", path.display())));

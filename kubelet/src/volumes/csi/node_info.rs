@@ -57,7 +57,7 @@ async fn annotate(client: &Client, node: &str, driver: &str, info: Option<&NodeI
     patched.map(|_| ()).map_err(NodeInfoError::PatchNode)
 }
 
-/// The note of all drivers' names for this node; null where none is left.
+/// The annotation with the node's ID for each driver; null if none is left.
 fn with_id(note: &str, driver: &str, id: Option<&str>) -> Tree {
     let mut ids: BTreeMap<String, Tree> = json::decode(note.as_bytes())
         .ok()

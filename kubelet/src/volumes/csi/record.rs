@@ -1,4 +1,4 @@
-//! What is known of a CSI volume of a pod, in a file beside it: after a restart it names the driver to call.
+//! The record of a pod's CSI volume, in a file beside it: after a restart it names the driver to call.
 
 use std::fs;
 use std::io;
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use api::{Tree, json, tree};
 
-use stdx::fs::Replace;
+use stdx::fs::ReplaceOptions;
 
-use crate::volumes::act::make_all;
+use crate::volumes::execute::create_dirs;
 
 const FILE: &str = "vol_data.json";
 const DIRECTORIES: [(&str, bool); 2] = [("volumes", false), ("volumeDevices", true)];
@@ -22,11 +22,11 @@ pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) driver: String,
     pub(crate) handle: String,
-    /// The VolumeAttachment; "" where nothing is attached.
+    /// The name of the VolumeAttachment; "" without an attachment.
     pub(crate) attachment: String,
     pub(crate) is_persistent: bool,
     pub(crate) is_block: bool,
-    /// The driver was called for it: it may have to be unpublished, whatever the directories look like.
+    /// The driver was called for the volume, which may have to be unpublished whatever the state of the directories.
     pub(crate) is_begun: bool,
 }
 
@@ -36,7 +36,7 @@ impl Record {
         pod_dir.join(if is_block { "volumeDevices" } else { "volumes" }).join(KIND).join(name)
     }
 
-    /// A volume stays begun, whatever is written later.
+    /// Writes the record. A volume that was begun stays begun.
     pub(crate) fn write(&self, node: &str) -> io::Result<()> {
         let before = Record::read(self.dir.clone(), self.is_block);
         let is_begun = self.is_begun || before.is_some_and(|before| before.is_begun);
@@ -50,8 +50,8 @@ impl Record {
         if fs::read(self.dir.join(FILE)).is_ok_and(|there| there == text) {
             return Ok(());
         }
-        make_all(&self.dir)?;
-        Replace::PRIVATE.write(&self.dir.join(FILE), text.as_ref())
+        create_dirs(&self.dir)?;
+        ReplaceOptions::PRIVATE.write(&self.dir.join(FILE), text.as_ref())
     }
 
     fn read(dir: PathBuf, is_block: bool) -> Option<Record> {
@@ -83,7 +83,7 @@ impl Record {
         entries(&root.join("pods")).iter().flat_map(|pod_dir| Record::of_pod(pod_dir)).collect()
     }
 
-    /// Its name in a node's status; none where the control plane has nothing to attach.
+    /// The volume's name in the node's status; None if the control plane does not attach it.
     pub(crate) fn unique_name(&self) -> Option<String> {
         (!self.attachment.is_empty()).then(|| format!("kubernetes.io/csi/{}^{}", self.driver, self.handle))
     }
@@ -98,7 +98,7 @@ impl Record {
         self.driver == other.driver && self.handle == other.handle
     }
 
-    pub(crate) fn forget(&self) -> io::Result<()> {
+    pub(crate) fn remove(&self) -> io::Result<()> {
         match fs::remove_file(self.dir.join(FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -140,8 +140,8 @@ mod tests {
         begun.write("n").unwrap();
         one.write("n").unwrap();
         assert_eq!(Record::all(temp.path()), [begun, two.clone()], "it is not forgotten that it was begun");
-        one.forget().unwrap();
-        one.forget().unwrap();
+        one.remove().unwrap();
+        one.remove().unwrap();
         assert_eq!(Record::all(temp.path()), [two]);
     }
 }

@@ -15,7 +15,7 @@ use stdx::backoff::Backoff;
 
 use super::wire::{self, Empty, RegistrationStatus};
 use super::{Csi, Driver, node_info};
-use crate::volumes::act::make_all;
+use crate::volumes::execute::create_dirs;
 
 const KIND: &str = "CSIPlugin";
 const DEVICES: &str = "DevicePlugin";
@@ -25,10 +25,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 const MOST_CALLS: usize = 64;
 
 /// Sockets by path, with inode and time: a socket that was created again is another one.
-type Seen = BTreeMap<PathBuf, (u64, i64)>;
+type SocketStamps = BTreeMap<PathBuf, (u64, i64)>;
 
-/// Takes a plugin of devices: its resource, its socket and the versions that it speaks.
-pub(crate) type TakeDevices = dyn Fn(&str, &Path, &[String]) -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
+/// Registers a device plugin: its resource, its socket and its supported versions.
+pub(crate) type DevicePluginHandler =
+    dyn Fn(&str, &Path, &[String]) -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
 
 /// A plugin that is not registered.
 #[derive(Debug, thiserror::Error)]
@@ -45,16 +46,16 @@ enum RegistrationError {
     Devices(Box<dyn Error + Send + Sync>),
 }
 
-/// What registration needs: the client for the node's objects, and a way to wake pods that wait for a driver.
-pub(crate) struct Finder<'a> {
+/// The dependencies of registration: the client for the node's objects, and a function that wakes waiting pods.
+pub(crate) struct RegistrationContext<'a> {
     pub(crate) client: &'a Client,
     pub(crate) node: &'a str,
     pub(crate) wake: &'a (dyn Fn(&str) + Send + Sync),
-    pub(crate) devices: &'a TakeDevices,
+    pub(crate) devices: &'a DevicePluginHandler,
 }
 
-/// The name of a driver, or none where the socket is not one's.
-type Registered = Result<Option<String>, RegistrationError>;
+/// The name of a driver; None if the socket belongs to no CSI driver.
+type RegistrationResult = Result<Option<String>, RegistrationError>;
 
 /// Sockets that are called concurrently: one that does not respond blocks no other.
 #[derive(Default)]
@@ -63,24 +64,24 @@ struct Calls<'a>(Vec<Call<'a>>);
 struct Call<'a> {
     socket: PathBuf,
     seen: (u64, i64),
-    work: Pin<Box<dyn Future<Output = Registered> + Send + 'a>>,
+    work: Pin<Box<dyn Future<Output = RegistrationResult> + Send + 'a>>,
 }
 
 /// A call that has ended.
-struct Done {
+struct CallResult {
     socket: PathBuf,
     seen: (u64, i64),
-    result: Registered,
+    result: RegistrationResult,
 }
 
 impl Calls<'_> {
-    /// The first that ends; none ever where none is under way.
-    async fn next(&mut self) -> Done {
+    /// The first call that ends; pending forever without calls.
+    async fn next(&mut self) -> CallResult {
         std::future::poll_fn(|context| {
             for at in 0..self.0.len() {
                 if let Poll::Ready(result) = self.0[at].work.as_mut().poll(context) {
                     let Call { socket, seen, .. } = self.0.swap_remove(at);
-                    return Poll::Ready(Done { socket, seen, result });
+                    return Poll::Ready(CallResult { socket, seen, result });
                 }
             }
             Poll::Pending
@@ -91,8 +92,8 @@ impl Calls<'_> {
 
 /// Sockets that were called, and the drivers that responded.
 #[derive(Default)]
-struct Known {
-    sockets: Seen,
+struct RegistryState {
+    sockets: SocketStamps,
     drivers: BTreeMap<PathBuf, String>,
     /// Sockets that are not called again until something changes, or for a while.
     failed: BTreeSet<PathBuf>,
@@ -100,15 +101,15 @@ struct Known {
     is_shown: bool,
 }
 
-impl Known {
-    fn is_wrong(&self) -> bool {
+impl RegistryState {
+    fn has_failed(&self) -> bool {
         !self.is_shown || !self.failed.is_empty()
     }
 
-    fn called(&mut self, done: Done) {
-        let Done { socket, seen, result } = done;
+    fn called(&mut self, done: CallResult) {
+        let CallResult { socket, seen, result } = done;
         match result {
-            Ok(driver) => self.enter(socket, seen, driver),
+            Ok(driver) => self.add_socket(socket, seen, driver),
             Err(error) => {
                 tracing::warn!(socket = %socket.display(), %error, "failed to register CSI driver");
                 self.failed.insert(socket);
@@ -116,15 +117,15 @@ impl Known {
         }
     }
 
-    fn enter(&mut self, socket: PathBuf, seen: (u64, i64), driver: Option<String>) {
+    fn add_socket(&mut self, socket: PathBuf, seen: (u64, i64), driver: Option<String>) {
         if let Some(driver) = driver {
             self.drivers.insert(socket.clone(), driver);
         }
         self.sockets.insert(socket, seen);
     }
 
-    /// Forgets sockets that have disappeared. Returns their drivers.
-    fn leave(&mut self, found: &Seen) -> Vec<String> {
+    /// Removes sockets that have disappeared. Returns their drivers.
+    fn remove_missing_sockets(&mut self, found: &SocketStamps) -> Vec<String> {
         self.sockets.retain(|socket, seen| found.get(socket) == Some(seen));
         let gone: Vec<PathBuf> =
             self.drivers.keys().filter(|socket| !self.sockets.contains_key(*socket)).cloned().collect();
@@ -134,36 +135,36 @@ impl Known {
 
 impl Csi {
     /// Follows the directory of sockets for ever.
-    pub(crate) async fn run(&self, finder: &Finder<'_>) {
+    pub(crate) async fn run(&self, registration: &RegistrationContext<'_>) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
-            if let Err(error) = self.follow(finder).await {
+            if let Err(error) = self.follow(registration).await {
                 tracing::warn!(%error, "failed to watch the plugin registration directory");
             }
             tokio::time::sleep(backoff.next_pause()).await;
         }
     }
 
-    async fn follow(&self, finder: &Finder<'_>) -> io::Result<()> {
+    async fn follow(&self, registration: &RegistrationContext<'_>) -> io::Result<()> {
         let directory = self.registry();
-        make_all(&directory)?;
+        create_dirs(&directory)?;
         let watch = Files::watch(std::slice::from_ref(&directory))?;
-        let (mut known, mut calls) = (Known::default(), Calls::default());
+        let (mut known, mut calls) = (RegistryState::default(), Calls::default());
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut pause = backoff.next_pause();
         loop {
-            self.look(finder, &directory, &mut known, &mut calls).await?;
+            self.sync_sockets(registration, &directory, &mut known, &mut calls).await?;
             // Failed calls are retried; all else waits for a change of the directory.
             tokio::select! {
                 () = watch.changed() => known.failed.clear(),
                 done = calls.next() => known.called(done),
-                () = tokio::time::sleep(pause), if known.is_wrong() => {
+                () = tokio::time::sleep(pause), if known.has_failed() => {
                     known.failed.clear();
                     pause = backoff.next_pause();
                     continue;
                 }
             }
-            if !known.is_wrong() {
+            if !known.has_failed() {
                 backoff.reset();
                 pause = backoff.next_pause();
             }
@@ -171,17 +172,17 @@ impl Csi {
     }
 
     /// Deregisters drivers whose sockets have disappeared and calls new sockets.
-    async fn look<'a>(
+    async fn sync_sockets<'a>(
         &'a self,
-        finder: &'a Finder<'_>,
+        registration: &'a RegistrationContext<'_>,
         directory: &Path,
-        known: &mut Known,
+        known: &mut RegistryState,
         calls: &mut Calls<'a>,
     ) -> io::Result<()> {
-        known.is_shown = known.is_shown || node_info::initialize(finder.client, finder.node).await.is_ok();
+        known.is_shown = known.is_shown || node_info::initialize(registration.client, registration.node).await.is_ok();
         let found = sockets(directory)?;
-        for name in known.leave(&found) {
-            self.deregister(finder, &name).await;
+        for name in known.remove_missing_sockets(&found) {
+            self.deregister(registration, &name).await;
         }
         calls.0.retain(|call| found.get(&call.socket) == Some(&call.seen));
         for (socket, seen) in found {
@@ -190,24 +191,23 @@ impl Csi {
                 continue;
             }
             let at = socket.clone();
-            let work = Box::pin(async move { self.register(finder, &at).await });
+            let work = Box::pin(async move { self.register(registration, &at).await });
             calls.0.push(Call { socket, seen, work });
         }
         Ok(())
     }
 
-    async fn register(&self, finder: &Finder<'_>, socket: &Path) -> Registered {
+    async fn register(&self, registration: &RegistrationContext<'_>, socket: &Path) -> RegistrationResult {
         let channel = cri::grpc::dial(socket);
         let info = wire::get_info(&channel, Empty {}).await?;
         let endpoint = if info.endpoint.is_empty() { socket.to_path_buf() } else { PathBuf::from(&info.endpoint) };
         let result = match info.kind.as_str() {
             KIND => match check(&info.name, &info.supported_versions) {
-                Ok(()) => self.install(finder, &info.name, &endpoint).await,
+                Ok(()) => self.install(registration, &info.name, &endpoint).await,
                 Err(error) => Err(error),
             },
-            DEVICES => {
-                (finder.devices)(&info.name, &endpoint, &info.supported_versions).map_err(RegistrationError::Devices)
-            }
+            DEVICES => (registration.devices)(&info.name, &endpoint, &info.supported_versions)
+                .map_err(RegistrationError::Devices),
             kind => {
                 tracing::info!(socket = %socket.display(), kind, "ignoring plugin of unknown type");
                 return Ok(None);
@@ -222,7 +222,12 @@ impl Csi {
         result.map(|()| Some(info.name).filter(|_| info.kind == KIND))
     }
 
-    async fn install(&self, finder: &Finder<'_>, name: &str, endpoint: &Path) -> Result<(), RegistrationError> {
+    async fn install(
+        &self,
+        registration: &RegistrationContext<'_>,
+        name: &str,
+        endpoint: &Path,
+    ) -> Result<(), RegistrationError> {
         let channel = cri::grpc::dial(endpoint);
         let info = wire::node_get_info(&channel, Empty {}).await?;
         let capabilities = wire::node_get_capabilities(&channel, Empty {}).await?;
@@ -231,26 +236,26 @@ impl Csi {
         {
             // All drivers are in one object, which is read and written by one task at a time.
             let _alone = self.showing.lock().await;
-            node_info::install(finder.client, finder.node, name, &info).await?;
+            node_info::install(registration.client, registration.node, name, &info).await?;
         }
         self.add(name, Driver { channel, capabilities });
-        // Pods that wait for it need not wait any longer.
+        // Wakes the pods that wait for the driver.
         for record in self.records().iter().filter(|record| record.driver == name) {
-            (finder.wake)(&record.uid());
+            (registration.wake)(&record.uid());
         }
         Ok(())
     }
 
-    async fn deregister(&self, finder: &Finder<'_>, name: &str) {
+    async fn deregister(&self, registration: &RegistrationContext<'_>, name: &str) {
         self.drop_driver(name);
         let _alone = self.showing.lock().await;
-        if let Err(error) = node_info::uninstall(finder.client, finder.node, name).await {
+        if let Err(error) = node_info::uninstall(registration.client, registration.node, name).await {
             tracing::warn!(driver = name, %error, "failed to remove CSI driver from the node");
         }
     }
 }
 
-/// Upstream takes any driver of version 1.
+/// Upstream accepts any driver of version 1.
 fn check(name: &str, versions: &[String]) -> Result<(), RegistrationError> {
     if name.is_empty() {
         return Err(RegistrationError::NoName);
@@ -261,8 +266,8 @@ fn check(name: &str, versions: &[String]) -> Result<(), RegistrationError> {
     Err(RegistrationError::Versions { name: name.to_string(), versions: versions.to_vec() })
 }
 
-fn sockets(directory: &Path) -> io::Result<Seen> {
-    let mut found = Seen::new();
+fn sockets(directory: &Path) -> io::Result<SocketStamps> {
+    let mut found = SocketStamps::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         let hidden = entry.file_name().to_string_lossy().starts_with('.');

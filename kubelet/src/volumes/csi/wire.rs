@@ -1,4 +1,4 @@
-//! CSI v1 as far as a node needs it, and plugin registration: messages by their published field numbers, and one
+//! The part of CSI v1 that a node needs, and plugin registration: messages by their published field numbers, and one
 //! function per call.
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ pub struct RegistrationStatus {
     pub error: String,
 }
 
-/// The node as a driver names it.
+/// The driver's identity of the node.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeInfo {
     #[prost(string, tag = "1")]
@@ -47,7 +47,7 @@ pub struct NodeInfo {
     pub accessible_topology: Option<Topology>,
 }
 
-/// Where volumes of the node can be.
+/// The topology in which the volumes of the node are accessible.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Topology {
     #[prost(btree_map = "string, string", tag = "1")]
@@ -61,7 +61,7 @@ pub struct NodeCapabilities {
     pub capabilities: Vec<NodeCapability>,
 }
 
-/// One of its capabilities.
+/// A capability of the driver's node service.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeCapability {
     #[prost(message, optional, tag = "1")]
@@ -83,7 +83,7 @@ pub mod capability {
     pub(crate) const VOLUME_MOUNT_GROUP: i32 = 6;
 }
 
-/// Who may have a volume at the same time.
+/// Access modes of a volume.
 pub(crate) mod access {
     pub(crate) const SINGLE_NODE_WRITER: i32 = 1;
     pub(crate) const MULTI_NODE_READER_ONLY: i32 = 3;
@@ -201,10 +201,10 @@ async fn in_time<T>(work: impl Future<Output = Result<T, Status>>) -> Result<T, 
 
 /// A failed call, as Go writes it.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", told(.0))]
+#[error("{}", format_status(.0))]
 pub struct RpcError(#[from] Status);
 
-fn told(status: &Status) -> String {
+fn format_status(status: &Status) -> String {
     let code = match status.code() {
         cri::Code::Cancelled => "Canceled".to_string(),
         code => format!("{code:?}"),

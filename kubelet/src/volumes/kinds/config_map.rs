@@ -4,18 +4,18 @@ use api::Tree;
 use api::base64::{self, DecodeError};
 
 use super::error::SourceError;
-use super::{Ask, Kind, Planning, default_mode, mode};
+use super::{Kind, PlanFuture, VolumeContext, default_mode, mode};
 use crate::model::pod;
 use crate::objects::{CONFIG_MAPS, Objects};
 use crate::volumes::files::{File, Files};
-use crate::volumes::plan::{Backing, Plan};
+use crate::volumes::plan::{Medium, Plan};
 
 pub(crate) const KIND: Kind = Kind { field: "configMap", directory: "kubernetes.io~configmap", refreshes: true, plan };
 
-fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+fn plan<'a>(context: &'a VolumeContext<'a>) -> PlanFuture<'a> {
     Box::pin(async move {
-        let files = files(&ask.host.objects, ask.pod, ask.source, default_mode(ask.source)).await?;
-        Ok(Plan::Files { files, backing: Backing::Disk, due: None })
+        let files = files(&context.host.objects, context.pod, context.source, default_mode(context.source)).await?;
+        Ok(Plan::Files { files, backing: Medium::Disk, due: None })
     })
 }
 
@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn writes_keys_as_files() {
         let object = api::yaml::decode(b"{data: {a: x, b: ''}, binaryData: {c: AAE=}}").unwrap();
-        type Wanted<'a> = &'a [(&'a str, &'a [u8], u32)];
-        let check = |source: &str, wanted: Result<Wanted<'_>, &str>| {
+        type ExpectedFiles<'a> = &'a [(&'a str, &'a [u8], u32)];
+        let check = |source: &str, wanted: Result<ExpectedFiles<'_>, &str>| {
             let got = chosen(&object, &api::yaml::decode(source.as_bytes()).unwrap(), 0o644)
                 .map_err(|error| error.to_string());
             let got = got.as_ref().map_err(String::as_str).map(|files| {

@@ -7,14 +7,14 @@ use api::{Tree, base64, json};
 use client::Resource;
 use tokio::sync::OwnedMutexGuard;
 
-use super::{Ask, Kind, Planning};
+use super::{Kind, PlanFuture, VolumeContext};
 use crate::model::pod;
 use crate::objects::SECRETS;
-use crate::volumes::act::make_all;
 use crate::volumes::csi::wire::{
     self, AccessMode, Empty, MountVolume, NodePublishVolume, NodeStageVolume, VolumeCapability, access, capability,
 };
 use crate::volumes::csi::{self, Driver, Record, UnknownDriver, sha256, text};
+use crate::volumes::execute::create_dirs;
 use crate::volumes::plan::{Failure, Plan, RequestError, Step};
 use crate::volumes::tokens::TokenError;
 
@@ -23,7 +23,7 @@ pub(crate) const KIND: Kind = Kind { field: "csi", directory: csi::KIND, refresh
 const DRIVERS: Resource = Resource::new("storage.k8s.io", "v1", "csidrivers");
 const ATTACHMENTS: Resource = Resource::new("storage.k8s.io", "v1", "volumeattachments");
 
-type Words = BTreeMap<String, String>;
+type StringMap = BTreeMap<String, String>;
 
 /// A volume for which the driver is not called.
 #[derive(Debug, thiserror::Error)]
@@ -51,39 +51,40 @@ enum CsiVolumeError {
     Token(#[from] TokenError),
 }
 
-fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
-    Box::pin(make(ask))
+fn plan<'a>(context: &'a VolumeContext<'a>) -> PlanFuture<'a> {
+    Box::pin(build_plan(context))
 }
 
-async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
-    let object = driver_object(ask).await?;
-    let record = record(ask, &object)?;
+async fn build_plan(context: &VolumeContext<'_>) -> Result<Plan, Failure> {
+    let object = driver_object(context).await?;
+    let record = record(context, &object)?;
     // From here on the node reports the volume as in use.
-    ask.host.csi.note(&record, &ask.host.node)?;
-    let driver = ask
+    context.host.csi.note(&record, &context.host.node)?;
+    let driver = context
         .host
         .csi
         .driver(&record.driver)
         .map_err(|error| Failure::at(first_step(&record), unknown(&record, error)))?;
-    let context = attachment(ask, &record).await?;
-    let capability = capability_of(ask, &driver, &record);
+    let publish_context = attachment(context, &record).await?;
+    let capability = capability_of(context, &driver, &record);
     let is_staged = record.is_persistent && driver.can(capability::STAGE_UNSTAGE_VOLUME);
     let mut calls = Calls { stage: None, publish: NodePublishVolume::default() };
     if is_staged {
-        let request = stage(ask, &record, &context, &capability).await;
+        let request = stage(context, &record, &publish_context, &capability).await;
         calls.stage = Some(request.map_err(|error| Failure::at(Step::MountDevice, error))?);
     }
-    calls.publish = publish(ask, &record, &object, is_staged, (context, capability)).await?;
-    let alone = ask.host.csi.alone(&record.driver, &record.handle).await;
-    ask.host.csi.begin(&record, &ask.host.node)?;
-    calls.make(driver.clone(), alone).await?;
-    let path = ask.host.csi.target(&record, pod::uid(ask.pod));
-    let read_only = is_read_only(ask);
+    calls.publish = publish(context, &record, &object, is_staged, (publish_context, capability)).await?;
+    let alone = context.host.csi.lock_volume(&record.driver, &record.handle).await;
+    context.host.csi.begin(&record, &context.host.node)?;
+    calls.stage_and_publish(driver.clone(), alone).await?;
+    let path = context.host.csi.target(&record, pod::uid(context.pod));
+    let read_only = is_read_only(context);
     if record.is_block {
         return Ok(Plan::Device { path, read_only });
     }
-    let give =
-        !driver.can(capability::VOLUME_MOUNT_GROUP) && !read_only && is_given(ask.source, ask.persistent, &object);
+    let give = !driver.can(capability::VOLUME_MOUNT_GROUP)
+        && !read_only
+        && is_given(context.source, context.persistent, &object);
     Ok(Plan::Made { path, read_only, give, repeats: object.bool("spec.requiresRepublish") })
 }
 
@@ -94,9 +95,9 @@ struct Calls {
 }
 
 impl Calls {
-    /// Both calls complete even if the caller is cancelled: removal of the volume waits for them, so that nothing is
-    /// mounted into a directory that is being removed.
-    async fn make(self, driver: Driver, alone: OwnedMutexGuard<()>) -> Result<(), Failure> {
+    /// Both calls complete even if the caller is cancelled. Removal of the volume waits for them: nothing is mounted
+    /// into a directory that is being removed.
+    async fn stage_and_publish(self, driver: Driver, alone: OwnedMutexGuard<()>) -> Result<(), Failure> {
         let work = async move {
             let _alone = alone;
             if let Some(stage) = self.stage {
@@ -121,29 +122,29 @@ fn unknown(record: &Record, source: UnknownDriver) -> CsiVolumeError {
 }
 
 /// The CSIDriver object; null if there is none.
-async fn driver_object(ask: &Ask<'_>) -> Result<Tree, Failure> {
-    match ask.host.client.get(DRIVERS, "", ask.source.str("driver")).await {
+async fn driver_object(context: &VolumeContext<'_>) -> Result<Tree, Failure> {
+    match context.host.client.get(DRIVERS, "", context.source.str("driver")).await {
         Err(error) if error.is_not_found() => Ok(Tree::Null),
         Err(error) => Err(Failure::from(RequestError(error))),
         Ok(object) => Ok(object),
     }
 }
 
-fn record(ask: &Ask<'_>, object: &Tree) -> Result<Record, Failure> {
-    let is_persistent = ask.persistent.is_some();
-    check_mode(ask.source.str("driver"), object, is_persistent)?;
-    let driver = ask.source.str("driver").to_string();
+fn record(context: &VolumeContext<'_>, object: &Tree) -> Result<Record, Failure> {
+    let is_persistent = context.persistent.is_some();
+    check_mode(context.source.str("driver"), object, is_persistent)?;
+    let driver = context.source.str("driver").to_string();
     let handle = match is_persistent {
-        true => ask.source.str("volumeHandle").to_string(),
-        false => format!("csi-{}", sha256(&format!("{}{}", pod::uid(ask.pod), ask.name))),
+        true => context.source.str("volumeHandle").to_string(),
+        false => format!("csi-{}", sha256(&format!("{}{}", pod::uid(context.pod), context.name))),
     };
     let is_attached = is_persistent && object.at("spec").get("attachRequired").and_then(Tree::as_bool) != Some(false);
-    let attachment = format!("csi-{}", sha256(&format!("{handle}{driver}{}", ask.host.node)));
-    let is_block = ask.persistent.is_some_and(|volume| volume.str("spec.volumeMode") == "Block");
-    let pod_dir = ask.host.config.pod_dir(pod::uid(ask.pod));
+    let attachment = format!("csi-{}", sha256(&format!("{handle}{driver}{}", context.host.node)));
+    let is_block = context.persistent.is_some_and(|volume| volume.str("spec.volumeMode") == "Block");
+    let pod_dir = context.host.config.pod_dir(pod::uid(context.pod));
     Ok(Record {
-        dir: Record::dir(&pod_dir, ask.name, is_block),
-        name: ask.name.to_string(),
+        dir: Record::dir(&pod_dir, context.name, is_block),
+        name: context.name.to_string(),
         attachment: if is_attached { attachment } else { String::new() },
         driver,
         handle,
@@ -166,12 +167,12 @@ fn check_mode(driver: &str, object: &Tree, is_persistent: bool) -> Result<(), Fa
 }
 
 /// The attachment metadata, once the volume is attached.
-async fn attachment(ask: &Ask<'_>, record: &Record) -> Result<Words, Failure> {
+async fn attachment(context: &VolumeContext<'_>, record: &Record) -> Result<StringMap, Failure> {
     if record.attachment.is_empty() {
-        return Ok(Words::new());
+        return Ok(StringMap::new());
     }
     let waits = |error: CsiVolumeError| Failure::at(Step::WaitForAttach, error);
-    let found = ask.host.client.get(ATTACHMENTS, "", &record.attachment).await;
+    let found = context.host.client.get(ATTACHMENTS, "", &record.attachment).await;
     let found = found.map_err(|error| waits(CsiVolumeError::Attachment(error)))?;
     if !found.bool("status.attached") {
         return Err(waits(match found.str("status.attachError.message") {
@@ -179,20 +180,20 @@ async fn attachment(ask: &Ask<'_>, record: &Record) -> Result<Words, Failure> {
             why => CsiVolumeError::Attacher(why.to_string()),
         }));
     }
-    Ok(words(found.at("status.attachmentMetadata")))
+    Ok(string_map(found.at("status.attachmentMetadata")))
 }
 
-fn words(tree: &Tree) -> Words {
+fn string_map(tree: &Tree) -> StringMap {
     let entries = tree.as_map().into_iter().flat_map(api::Map::iter);
     entries.map(|(key, value)| (key.to_string(), value.as_str().unwrap_or_default().to_string())).collect()
 }
 
-fn is_read_only(ask: &Ask<'_>) -> bool {
-    ask.read_only || ask.source.bool("readOnly")
+fn is_read_only(context: &VolumeContext<'_>) -> bool {
+    context.read_only || context.source.bool("readOnly")
 }
 
-fn capability_of(ask: &Ask<'_>, driver: &Driver, record: &Record) -> VolumeCapability {
-    let modes = ask.persistent.map(|volume| volume.list("spec.accessModes")).unwrap_or_default();
+fn capability_of(context: &VolumeContext<'_>, driver: &Driver, record: &Record) -> VolumeCapability {
+    let modes = context.persistent.map(|volume| volume.list("spec.accessModes")).unwrap_or_default();
     let mode = access_mode(
         modes.first().and_then(Tree::as_str).unwrap_or("ReadWriteOnce"),
         driver.can(capability::SINGLE_NODE_MULTI_WRITER),
@@ -201,10 +202,10 @@ fn capability_of(ask: &Ask<'_>, driver: &Driver, record: &Record) -> VolumeCapab
     if record.is_block {
         return VolumeCapability { block: Some(Empty {}), mount: None, access_mode };
     }
-    let options = ask.persistent.map(|volume| volume.list("spec.mountOptions")).unwrap_or_default();
-    let group = ask.owner.fs_group.filter(|_| driver.can(capability::VOLUME_MOUNT_GROUP));
+    let options = context.persistent.map(|volume| volume.list("spec.mountOptions")).unwrap_or_default();
+    let group = context.owner.fs_group.filter(|_| driver.can(capability::VOLUME_MOUNT_GROUP));
     let mount = MountVolume {
-        fs_type: ask.source.str("fsType").to_string(),
+        fs_type: context.source.str("fsType").to_string(),
         mount_flags: options.iter().filter_map(Tree::as_str).map(str::to_string).collect(),
         volume_mount_group: group.map(|group| group.to_string()).unwrap_or_default(),
     };
@@ -226,48 +227,48 @@ fn is_given(source: &Tree, persistent: Option<&Tree>, object: &Tree) -> bool {
     match object.str("spec.fsGroupPolicy") {
         "None" => false,
         "File" => true,
-        _ => !source.str("fsType").is_empty() && persistent.is_none_or(is_once),
+        _ => !source.str("fsType").is_empty() && persistent.is_none_or(is_read_write_once),
     }
 }
 
-/// One node writes to it. A volume of the pod's own is of this kind always.
-fn is_once(persistent: &Tree) -> bool {
+/// Whether one node writes to the volume. Inline volumes are always of this kind.
+fn is_read_write_once(persistent: &Tree) -> bool {
     let modes = persistent.list("spec.accessModes").iter();
     modes.filter_map(Tree::as_str).any(|mode| matches!(mode, "ReadWriteOnce" | "ReadWriteOncePod"))
 }
 
 async fn stage(
-    ask: &Ask<'_>,
+    context: &VolumeContext<'_>,
     record: &Record,
-    context: &Words,
+    publish_context: &StringMap,
     capability: &VolumeCapability,
 ) -> Result<NodeStageVolume, CsiVolumeError> {
-    let staging = ask.host.csi.staging(record);
-    make_all(&staging)?;
+    let staging = context.host.csi.staging(record);
+    create_dirs(&staging)?;
     Ok(NodeStageVolume {
         volume_id: record.handle.clone(),
-        publish_context: context.clone(),
+        publish_context: publish_context.clone(),
         staging_target_path: text(&staging),
         volume_capability: Some(capability.clone()),
-        secrets: secrets(ask, "nodeStageSecretRef", "NodeStageSecretRef").await?,
-        volume_context: words(ask.source.at("volumeAttributes")),
+        secrets: secrets(context, "nodeStageSecretRef", "NodeStageSecretRef").await?,
+        volume_context: string_map(context.source.at("volumeAttributes")),
     })
 }
 
 async fn publish(
-    ask: &Ask<'_>,
+    context: &VolumeContext<'_>,
     record: &Record,
     object: &Tree,
     is_staged: bool,
-    (publish_context, capability): (Words, VolumeCapability),
+    (publish_context, capability): (StringMap, VolumeCapability),
 ) -> Result<NodePublishVolume, CsiVolumeError> {
-    let target = ask.host.csi.target(record, pod::uid(ask.pod));
+    let target = context.host.csi.target(record, pod::uid(context.pod));
     let above = target.parent().unwrap_or(Path::new("/"));
-    make_all(above)?;
-    let mut secrets = secrets(ask, "nodePublishSecretRef", "NodePublishSecretRef").await?;
-    let mut volume_context = words(ask.source.at("volumeAttributes"));
-    volume_context.extend(pod_info(ask.pod, object, record.is_persistent));
-    let tokens = tokens(ask, object).await?;
+    create_dirs(above)?;
+    let mut secrets = secrets(context, "nodePublishSecretRef", "NodePublishSecretRef").await?;
+    let mut volume_context = string_map(context.source.at("volumeAttributes"));
+    volume_context.extend(pod_info(context.pod, object, record.is_persistent));
+    let tokens = tokens(context, object).await?;
     match object.bool("spec.serviceAccountTokenInSecrets") {
         true => secrets.extend(tokens),
         false => volume_context.extend(tokens),
@@ -275,19 +276,19 @@ async fn publish(
     Ok(NodePublishVolume {
         volume_id: record.handle.clone(),
         publish_context,
-        staging_target_path: if is_staged { text(&ask.host.csi.staging(record)) } else { String::new() },
+        staging_target_path: if is_staged { text(&context.host.csi.staging(record)) } else { String::new() },
         target_path: text(&target),
         volume_capability: Some(capability),
-        readonly: is_read_only(ask),
+        readonly: is_read_only(context),
         secrets,
         volume_context,
     })
 }
 
 /// Information about the pod, for drivers with `podInfoOnMount`.
-fn pod_info(pod: &Tree, object: &Tree, is_persistent: bool) -> Words {
+fn pod_info(pod: &Tree, object: &Tree, is_persistent: bool) -> StringMap {
     if !object.bool("spec.podInfoOnMount") {
-        return Words::new();
+        return StringMap::new();
     }
     let info = [
         ("pod.name", pod::name(pod)),
@@ -300,32 +301,32 @@ fn pod_info(pod: &Tree, object: &Tree, is_persistent: bool) -> Words {
 }
 
 /// Tokens of the pod's account, for the audiences that the driver names.
-async fn tokens(ask: &Ask<'_>, object: &Tree) -> Result<Words, CsiVolumeError> {
+async fn tokens(context: &VolumeContext<'_>, object: &Tree) -> Result<StringMap, CsiVolumeError> {
     let wanted = object.list("spec.tokenRequests");
     let mut tokens = Tree::map_new();
     for request in wanted {
-        let token = ask.host.tokens.get(&ask.host.client, &*ask.host.clock, ask.pod, request).await?;
+        let token = context.host.tokens.get(&context.host.client, &*context.host.clock, context.pod, request).await?;
         let shown = api::tree! { "token" => token.text, "expirationTimestamp" => token.expiration };
         tokens.set(request.str("audience"), shown);
     }
     if wanted.is_empty() {
-        return Ok(Words::new());
+        return Ok(StringMap::new());
     }
     let text = String::from_utf8_lossy(&json::encode(&tokens, None)).into_owned();
-    Ok(Words::from([("csi.storage.k8s.io/serviceAccount.tokens".to_string(), text)]))
+    Ok(StringMap::from([("csi.storage.k8s.io/serviceAccount.tokens".to_string(), text)]))
 }
 
-async fn secrets(ask: &Ask<'_>, field: &str, named: &'static str) -> Result<Words, CsiVolumeError> {
-    let reference = ask.source.at(field);
+async fn secrets(context: &VolumeContext<'_>, field: &str, named: &'static str) -> Result<StringMap, CsiVolumeError> {
+    let reference = context.source.at(field);
     let name = reference.str("name");
     if name.is_empty() {
-        return Ok(Words::new());
+        return Ok(StringMap::new());
     }
-    let namespace = match ask.persistent {
+    let namespace = match context.persistent {
         Some(_) => reference.str("namespace"),
-        None => pod::namespace(ask.pod),
+        None => pod::namespace(context.pod),
     };
-    let secret = ask.host.client.get(SECRETS, namespace, name).await;
+    let secret = context.host.client.get(SECRETS, namespace, name).await;
     let secret = secret.map_err(|source| {
         let (namespace, name) = (namespace.to_string(), name.to_string());
         CsiVolumeError::Secret { named, namespace, name, source }
@@ -392,8 +393,8 @@ mod tests {
             api::yaml::decode(b"{metadata: {name: p, namespace: ns, uid: u}, spec: {serviceAccountName: a}}").unwrap();
         let asks = api::yaml::decode(b"spec: {podInfoOnMount: true}").unwrap();
         assert!(pod_info(&pod, &Tree::Null, true).is_empty());
-        let told = pod_info(&pod, &asks, false);
-        let value = |key: &str| told[&format!("csi.storage.k8s.io/{key}")].clone();
+        let attributes = pod_info(&pod, &asks, false);
+        let value = |key: &str| attributes[&format!("csi.storage.k8s.io/{key}")].clone();
         assert_eq!([value("pod.name"), value("serviceAccount.name"), value("ephemeral")], ["p", "a", "true"]);
     }
 }

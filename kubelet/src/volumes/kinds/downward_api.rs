@@ -3,7 +3,7 @@
 use api::Tree;
 
 use super::error::SourceError;
-use super::{Ask, Kind, Planning, default_mode, mode};
+use super::{Kind, PlanFuture, VolumeContext, default_mode, mode};
 use crate::model::fields;
 use crate::volumes::files::{File, Files};
 use crate::volumes::plan::Plan;
@@ -11,10 +11,10 @@ use crate::volumes::plan::Plan;
 pub(crate) const KIND: Kind =
     Kind { field: "downwardAPI", directory: "kubernetes.io~downward-api", refreshes: true, plan };
 
-fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+fn plan<'a>(context: &'a VolumeContext<'a>) -> PlanFuture<'a> {
     Box::pin(async move {
-        let files = files(ask.pod, ask.source, default_mode(ask.source), &ask.host.allocatable())?;
-        Ok(Plan::Files { files, backing: ask.host.in_memory(ask.pod), due: None })
+        let files = files(context.pod, context.source, default_mode(context.source), &context.host.allocatable())?;
+        Ok(Plan::Files { files, backing: context.host.in_memory(context.pod), due: None })
     })
 }
 

@@ -1,11 +1,11 @@
-//! A directory that lives as long as its pod: on disk, in memory or on huge pages.
+//! A directory with the lifetime of its pod: on disk, in memory or on huge pages.
 
 use api::Tree;
 use api::quantity::Quantity;
 
-use super::{Ask, Kind, Planning};
+use super::{Kind, PlanFuture, VolumeContext};
 use crate::model::pod;
-use crate::volumes::plan::{Backing, Plan};
+use crate::volumes::plan::{Medium, Plan};
 
 pub(crate) const KIND: Kind = Kind { field: "emptyDir", directory: "kubernetes.io~empty-dir", refreshes: false, plan };
 
@@ -20,18 +20,18 @@ enum MediumError {
     NoRequest(String),
     #[error("{text}: {source}")]
     Quantity { text: String, source: api::quantity::Error },
-    #[error("{0} is no size of a page")]
+    #[error("{0} is not a supported huge page size")]
     PageSize(String),
 }
 
-fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
-    Box::pin(async move { Ok(Plan::Directory(backing(ask.pod, ask.source, ask.host.memory())?)) })
+fn plan<'a>(context: &'a VolumeContext<'a>) -> PlanFuture<'a> {
+    Box::pin(async move { Ok(Plan::Directory(medium(context.pod, context.source, context.host.memory())?)) })
 }
 
-fn backing(pod: &Tree, source: &Tree, node_memory: Option<u64>) -> Result<Backing, MediumError> {
+fn medium(pod: &Tree, source: &Tree, node_memory: Option<u64>) -> Result<Medium, MediumError> {
     match source.str("medium") {
-        "" => Ok(Backing::Disk),
-        "Memory" => Ok(Backing::Memory(memory(pod, bytes(source.get("sizeLimit")), node_memory))),
+        "" => Ok(Medium::Disk),
+        "Memory" => Ok(Medium::Memory(memory(pod, bytes(source.get("sizeLimit")), node_memory))),
         medium if medium.starts_with("HugePages") => huge_pages(pod, medium),
         medium => Err(MediumError::Unknown(medium.to_string())),
     }
@@ -72,7 +72,7 @@ fn pod_limit(pod: &Tree) -> Option<u64> {
     Some(most.max(together))
 }
 
-fn huge_pages(pod: &Tree, medium: &str) -> Result<Backing, MediumError> {
+fn huge_pages(pod: &Tree, medium: &str) -> Result<Medium, MediumError> {
     let wanted = medium.strip_prefix("HugePages-").map(page_bytes).transpose()?;
     let mut found = None;
     for container in pod::containers(pod) {
@@ -89,7 +89,7 @@ fn huge_pages(pod: &Tree, medium: &str) -> Result<Backing, MediumError> {
         }
     }
     let page_bytes = found.ok_or_else(|| MediumError::NoRequest(medium.to_string()))?;
-    Ok(Backing::HugePages { page_bytes })
+    Ok(Medium::HugePages { page_bytes })
 }
 
 fn page_bytes(text: &str) -> Result<u64, MediumError> {
@@ -103,33 +103,33 @@ mod tests {
 
     #[test]
     fn memory_volume_is_limited_by_pod_and_node() {
-        let check = |pod: &str, source: &str, wanted: Result<Backing, &str>| {
+        let check = |pod: &str, source: &str, wanted: Result<Medium, &str>| {
             let (pod, source) =
                 (api::yaml::decode(pod.as_bytes()).unwrap(), api::yaml::decode(source.as_bytes()).unwrap());
-            let got = backing(&pod, &source, Some(1000)).map_err(|error| error.to_string());
+            let got = medium(&pod, &source, Some(1000)).map_err(|error| error.to_string());
             assert_eq!(got.as_ref().map_err(String::as_str), wanted.as_ref().map_err(|text| *text), "{source:?}");
         };
         let limited = "spec: {containers: [{name: a, resources: {limits: {memory: '100'}}}, {name: b, resources: {limits: {memory: '50'}}}]}";
         let open = "spec: {containers: [{name: a, resources: {limits: {memory: '100'}}}, {name: b}]}";
         let whole = "spec: {resources: {limits: {memory: '70'}}, containers: [{name: b}]}";
         let init = "spec: {initContainers: [{name: i, resources: {limits: {memory: '300'}}}], containers: [{name: a, resources: {limits: {memory: '100'}}}]}";
-        check(open, "{}", Ok(Backing::Disk));
-        check(open, "{medium: Memory}", Ok(Backing::Memory(Some(1000))));
-        check(open, "{medium: Memory, sizeLimit: 2k}", Ok(Backing::Memory(Some(1000))));
-        check(open, "{medium: Memory, sizeLimit: '0'}", Ok(Backing::Memory(Some(1000))));
-        check(limited, "{medium: Memory}", Ok(Backing::Memory(Some(150))));
-        check(limited, "{medium: Memory, sizeLimit: 20}", Ok(Backing::Memory(Some(20))));
-        check(whole, "{medium: Memory}", Ok(Backing::Memory(Some(70))));
-        check(init, "{medium: Memory}", Ok(Backing::Memory(Some(300))));
+        check(open, "{}", Ok(Medium::Disk));
+        check(open, "{medium: Memory}", Ok(Medium::Memory(Some(1000))));
+        check(open, "{medium: Memory, sizeLimit: 2k}", Ok(Medium::Memory(Some(1000))));
+        check(open, "{medium: Memory, sizeLimit: '0'}", Ok(Medium::Memory(Some(1000))));
+        check(limited, "{medium: Memory}", Ok(Medium::Memory(Some(150))));
+        check(limited, "{medium: Memory, sizeLimit: 20}", Ok(Medium::Memory(Some(20))));
+        check(whole, "{medium: Memory}", Ok(Medium::Memory(Some(70))));
+        check(init, "{medium: Memory}", Ok(Medium::Memory(Some(300))));
         check(open, "{medium: Tape}", Err("unknown storage medium \"Tape\""));
         let pages = "spec: {containers: [{name: a, resources: {requests: {hugepages-2Mi: 4Mi}}}]}";
-        check(pages, "{medium: HugePages}", Ok(Backing::HugePages { page_bytes: 2 << 20 }));
-        check(pages, "{medium: HugePages-2Mi}", Ok(Backing::HugePages { page_bytes: 2 << 20 }));
+        check(pages, "{medium: HugePages}", Ok(Medium::HugePages { page_bytes: 2 << 20 }));
+        check(pages, "{medium: HugePages-2Mi}", Ok(Medium::HugePages { page_bytes: 2 << 20 }));
         let none = "medium HugePages-1Gi: hugePages storage requested, but there is no resource request for huge pages";
         check(pages, "{medium: HugePages-1Gi}", Err(none));
         let two = "spec: {containers: [{name: a, resources: {requests: {hugepages-2Mi: 4Mi, hugepages-1Gi: 1Gi}}}]}";
         let many = "medium: HugePages can't be used if container requests multiple huge page sizes";
         check(two, "{medium: HugePages}", Err(many));
-        check(two, "{medium: HugePages-1Gi}", Ok(Backing::HugePages { page_bytes: 1 << 30 }));
+        check(two, "{medium: HugePages-1Gi}", Ok(Medium::HugePages { page_bytes: 1 << 30 }));
     }
 }

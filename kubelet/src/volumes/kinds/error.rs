@@ -40,7 +40,7 @@ pub(crate) enum SourceError {
 }
 
 impl SourceError {
-    /// One error as it is, several as upstream writes them.
+    /// A single error unchanged, several ones in upstream's format.
     pub(crate) fn all(mut errors: Vec<SourceError>) -> SourceError {
         match errors.len() {
             1 => errors.remove(0),

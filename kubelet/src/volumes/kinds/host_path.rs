@@ -1,7 +1,7 @@
 //! A path of the node.
 
-use super::{Ask, Kind, Planning};
-use crate::volumes::plan::{Expected, Plan};
+use super::{Kind, PlanFuture, VolumeContext};
+use crate::volumes::plan::{HostPathType, Plan};
 
 pub(crate) const KIND: Kind = Kind { field: "hostPath", directory: "kubernetes.io~host-path", refreshes: false, plan };
 
@@ -9,23 +9,23 @@ pub(crate) const KIND: Kind = Kind { field: "hostPath", directory: "kubernetes.i
 #[error("{0} is an invalid volume type")]
 struct TypeError(String);
 
-fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+fn plan<'a>(context: &'a VolumeContext<'a>) -> PlanFuture<'a> {
     Box::pin(async move {
-        let expected = expected(ask.source.str("type"))?;
-        Ok(Plan::Host { path: ask.source.str("path").into(), expected, read_only: ask.read_only })
+        let expected = parse_type(context.source.str("type"))?;
+        Ok(Plan::Host { path: context.source.str("path").into(), expected, read_only: context.read_only })
     })
 }
 
-fn expected(text: &str) -> Result<Expected, TypeError> {
+fn parse_type(text: &str) -> Result<HostPathType, TypeError> {
     Ok(match text {
-        "" => Expected::Anything,
-        "DirectoryOrCreate" => Expected::DirectoryOrCreate,
-        "Directory" => Expected::Directory,
-        "FileOrCreate" => Expected::FileOrCreate,
-        "File" => Expected::File,
-        "Socket" => Expected::Socket,
-        "CharDevice" => Expected::CharDevice,
-        "BlockDevice" => Expected::BlockDevice,
+        "" => HostPathType::Anything,
+        "DirectoryOrCreate" => HostPathType::DirectoryOrCreate,
+        "Directory" => HostPathType::Directory,
+        "FileOrCreate" => HostPathType::FileOrCreate,
+        "File" => HostPathType::File,
+        "Socket" => HostPathType::Socket,
+        "CharDevice" => HostPathType::CharDevice,
+        "BlockDevice" => HostPathType::BlockDevice,
         other => return Err(TypeError(other.to_string())),
     })
 }

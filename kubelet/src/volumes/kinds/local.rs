@@ -5,17 +5,17 @@ use std::path::PathBuf;
 
 use api::Tree;
 
-use super::{Ask, Kind, Planning};
+use super::{Kind, PlanFuture, VolumeContext};
 use crate::volumes::disk::Disk;
 use crate::volumes::plan::Plan;
 
 pub(crate) const KIND: Kind = Kind { field: "local", directory: "kubernetes.io~local-volume", refreshes: false, plan };
 
-fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+fn plan<'a>(context: &'a VolumeContext<'a>) -> PlanFuture<'a> {
     Box::pin(async move {
-        let stat = tokio::fs::metadata(ask.source.str("path")).await;
+        let stat = tokio::fs::metadata(context.source.str("path")).await;
         let is_device = stat.is_ok_and(|stat| stat.file_type().is_block_device());
-        Ok(decide(ask.source, ask.persistent, ask.read_only, is_device))
+        Ok(decide(context.source, context.persistent, context.read_only, is_device))
     })
 }
 

@@ -44,23 +44,23 @@ pub(crate) struct Kind {
     pub(crate) directory: &'static str,
     /// Its content can change while the pod runs.
     pub(crate) refreshes: bool,
-    pub(crate) plan: for<'a> fn(&'a Ask<'a>) -> Planning<'a>,
+    pub(crate) plan: for<'a> fn(&'a VolumeContext<'a>) -> PlanFuture<'a>,
 }
 
-pub(crate) type Planning<'a> = Pin<Box<dyn Future<Output = Result<Plan, Failure>> + Send + 'a>>;
+pub(crate) type PlanFuture<'a> = Pin<Box<dyn Future<Output = Result<Plan, Failure>> + Send + 'a>>;
 
-/// One volume, as its kind sees it.
-pub(crate) struct Ask<'a> {
+/// One volume, with the context that its kind needs.
+pub(crate) struct VolumeContext<'a> {
     pub(crate) host: &'a Host,
     pub(crate) pod: &'a Tree,
     /// The value of the kind's field.
     pub(crate) source: &'a Tree,
-    /// The persistent volume that has it, where it is none of the pod's own.
+    /// The persistent volume; None for a volume of the pod itself.
     pub(crate) persistent: Option<&'a Tree>,
     /// Its directory: the volume's name, or the persistent volume's.
     pub(crate) name: &'a str,
     pub(crate) dir: PathBuf,
-    /// The pod requests it read-only.
+    /// Whether the pod mounts the volume read-only.
     pub(crate) read_only: bool,
     pub(crate) owner: &'a Owner,
 }

@@ -1,8 +1,8 @@
-//! A directory of another machine, by NFS.
+//! A directory of an NFS server.
 
 use api::Tree;
 
-use super::{Ask, Kind, Planning};
+use super::{Kind, PlanFuture, VolumeContext};
 use crate::volumes::command::Command;
 use crate::volumes::plan::Plan;
 
@@ -17,12 +17,12 @@ enum SourceError {
     Path(String),
 }
 
-fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+fn plan<'a>(context: &'a VolumeContext<'a>) -> PlanFuture<'a> {
     Box::pin(async move {
-        let read_only = ask.read_only || ask.source.bool("readOnly");
-        let target = ask.dir.to_string_lossy();
-        check(ask.source)?;
-        Ok(Plan::Run { command: command(ask.source, ask.persistent, read_only, &target), read_only })
+        let read_only = context.read_only || context.source.bool("readOnly");
+        let target = context.dir.to_string_lossy();
+        check(context.source)?;
+        Ok(Plan::Run { command: command(context.source, context.persistent, read_only, &target), read_only })
     })
 }
 
@@ -41,7 +41,7 @@ fn check(source: &Tree) -> Result<(), SourceError> {
 
 fn command(source: &Tree, persistent: Option<&Tree>, read_only: bool, target: &str) -> Command {
     let server = source.str("server");
-    // An address of IPv6 has colons of its own.
+    // An IPv6 address contains colons.
     let server = if server.contains(':') && !server.starts_with('[') { format!("[{server}]") } else { server.into() };
     let mut options: Vec<String> = if read_only { vec!["ro".to_string()] } else { Vec::new() };
     let wanted = persistent.map(|volume| volume.list("spec.mountOptions")).unwrap_or_default();

@@ -3,7 +3,7 @@
 use api::{Tree, base64};
 
 use super::error::SourceError;
-use super::{Ask, Kind, Planning, config_map, default_mode};
+use super::{Kind, PlanFuture, VolumeContext, config_map, default_mode};
 use crate::model::pod;
 use crate::objects::{Objects, SECRETS};
 use crate::volumes::files::Files;
@@ -11,11 +11,12 @@ use crate::volumes::plan::Plan;
 
 pub(crate) const KIND: Kind = Kind { field: "secret", directory: "kubernetes.io~secret", refreshes: true, plan };
 
-fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+fn plan<'a>(context: &'a VolumeContext<'a>) -> PlanFuture<'a> {
     Box::pin(async move {
-        let name = ask.source.str("secretName");
-        let files = files(&ask.host.objects, ask.pod, name, ask.source, default_mode(ask.source)).await?;
-        Ok(Plan::Files { files, backing: ask.host.in_memory(ask.pod), due: None })
+        let name = context.source.str("secretName");
+        let files =
+            files(&context.host.objects, context.pod, name, context.source, default_mode(context.source)).await?;
+        Ok(Plan::Files { files, backing: context.host.in_memory(context.pod), due: None })
     })
 }
 

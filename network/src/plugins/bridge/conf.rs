@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::super::COMMON;
+use crate::cidr::IpNet;
 use crate::netlink::{Mac, parse_mac};
 use crate::spec::error::Error;
 use crate::spec::reader::Reader;
@@ -15,6 +16,8 @@ pub(super) struct Conf {
     pub is_default_gateway: bool,
     pub force_address: bool,
     pub masquerade: bool,
+    /// The ranges of all pods of the cluster, to which packets are not masqueraded. Not one of upstream's fields.
+    pub cluster_cidrs: Vec<IpNet>,
     pub mtu: Option<u32>,
     pub hairpin: bool,
     /// Whether pods cannot send to each other through the bridge.
@@ -41,6 +44,7 @@ impl Conf {
             is_default_gateway,
             force_address: reader.flag("forceAddress")?,
             masquerade: reader.flag("ipMasq")?,
+            cluster_cidrs: read_cidrs(&mut reader)?,
             mtu: reader.number32("mtu")?.filter(|mtu| *mtu > 0),
             hairpin: reader.flag("hairpinMode")?,
             isolated: reader.flag("portIsolation")?,
@@ -75,13 +79,20 @@ fn refuse_unsupported(reader: &mut Reader<'_>) -> Result<(), Error> {
     if !reader.list("vlanTrunk")?.is_empty() {
         return Err(reader.unsupported("vlanTrunk", UNSUPPORTED));
     }
-    // It only matters for VLANs.
+    // The option only matters for VLANs.
     reader.flag("preserveDefaultVlan")?;
     match reader.text("ipMasqBackend")? {
         "" | "nftables" => Ok(()),
         "iptables" => Err(reader.unsupported("ipMasqBackend", UNSUPPORTED)),
         other => Err(reader.invalid("ipMasqBackend", format!("{other:?} is neither iptables nor nftables"))),
     }
+}
+
+fn read_cidrs(reader: &mut Reader<'_>) -> Result<Vec<IpNet>, Error> {
+    const KEY: &str = "clusterCIDRs";
+    let texts = reader.texts(KEY)?;
+    let parse = |text: &String| text.parse().map_err(|_| reader.invalid(KEY, format!("{text:?} is not a CIDR")));
+    texts.iter().map(parse).collect()
 }
 
 /// The runtime's configuration takes precedence over the plugin's own.
@@ -107,7 +118,7 @@ mod tests {
     use crate::spec::error::code;
 
     #[test]
-    fn defaults_and_what_follows() {
+    fn applies_defaults() {
         let conf = Conf::read(&json!({ "name": "n", "type": "bridge", "isDefaultGateway": true })).unwrap();
         assert_eq!((conf.bridge.as_str(), conf.is_gateway, conf.mtu, conf.mac), ("cni0", true, None, None));
         let conf = json!({ "mtu": 1400, "runtimeConfig": { "mac": "0a:58:00:00:00:01" }, "args": { "cni": { "mac": "0a:58:00:00:00:02" } } });

@@ -60,7 +60,7 @@ fn attach(call: &Call<'_>, conf: &Conf, netns: &Netns, leased: Option<AddResult>
     let pod = pod::configure(netns, call.target.ifname, &attachment, conf.routed)?;
     if conf.masquerade {
         let addresses: Vec<IpNet> = attachment.ips.iter().map(|ip| ip.address).collect();
-        call.table(|table| masquerade::add(table, &addresses, &call.owner()))?;
+        call.table(|table| masquerade::add(table, &addresses, &conf.cluster_cidrs, &call.owner()))?;
     }
     fault::point("bridge.masquerade-set")?;
     attachment.interfaces = vec![interface(&bridge, ""), interface(&port, ""), interface(&pod, call.target.netns)];

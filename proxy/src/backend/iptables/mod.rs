@@ -25,7 +25,7 @@ pub struct Iptables {
     families: Vec<FamilyState>,
 }
 
-/// What is applied in one family.
+/// The applied state of one address family.
 struct FamilyState {
     rules: NodeRules,
     program: Program,

@@ -97,7 +97,7 @@ impl PortText {
     }
 }
 
-/// What the rules of all ports depend on.
+/// Values that the rules of all ports share.
 pub(super) struct Shared<'a> {
     pub(super) names: &'a Names,
     pub(super) rules: &'a NodeRules,

@@ -9,7 +9,7 @@ use network::cidr::octets;
 use network::netlink::Error;
 use network::nft::{Batch, Data, Element, Expression, Family as TableFamily, Kind, Nft, Register, Set};
 
-use super::elements::{AffinityGroup, ChainId};
+use super::elements::{AffinityGroup, affinity_chain};
 use super::layout::client_set;
 use super::rules::{load_source, translate};
 use crate::model::Family;
@@ -23,7 +23,7 @@ pub(super) struct Affinity {
     changed: BTreeMap<u32, Option<AffinityGroup>>,
 }
 
-/// What is deleted after the elements that lead to it.
+/// Objects to delete after the elements that refer to them.
 #[derive(Default)]
 pub(super) struct Removals {
     chains: Vec<String>,
@@ -91,7 +91,7 @@ fn put_group(
     let endpoints = |group: Option<&AffinityGroup>| group.map(|group| group.endpoints.clone()).unwrap_or_default();
     let (before, after) = (endpoints(old), endpoints(new));
     let Some(id) = old.or(new).map(|group| group.id) else { return };
-    let chain = ChainId::Affinity(id).name();
+    let chain = affinity_chain(id);
     let picks = pick_map_name(id);
     match old {
         Some(_) => {
@@ -135,7 +135,7 @@ fn put_members(batch: &mut Batch<'_>, family: Family, new: &AffinityGroup, old: 
             }
         }
     }
-    let chain = ChainId::Affinity(new.id).name();
+    let chain = affinity_chain(new.id);
     for endpoint in &new.endpoints {
         let (set, to) = (client_set_name(new.id, *endpoint), endpoint_chain_name(new.id, *endpoint));
         batch.rule(&chain, &[load_source(family, R0), Expression::In(R0, &set), Expression::Goto(&to)]);
@@ -146,7 +146,7 @@ fn put_members(batch: &mut Batch<'_>, family: Family, new: &AffinityGroup, old: 
     batch.rule(&chain, &[Expression::Random(R0, count), Expression::Verdict(R0, &picks)]);
 }
 
-/// Remembers the client, if there is room, and translates to the endpoint.
+/// Records the client, if the set has space, and translates to the endpoint.
 fn put_endpoint(
     batch: &mut Batch<'_>,
     family: Family,

@@ -1,50 +1,79 @@
 //! The elements of a plan.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use network::cidr::{IpNet, octets};
-use network::nft::Element;
+use network::nft::{Data, Element};
 
-use super::layout::{Frontend, SetId};
+use super::layout::{Class, Frontend, SetId};
 use crate::plan::{PortPlan, Traffic};
 
-/// An element of a set or map.
+/// A claim: an element of a set, or a destination with everything that forwards its packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub(super) set: SetId,
+    pub(super) target: Target,
     pub(super) key: Box<[u8]>,
     pub(super) value: Value,
 }
 
-/// What an element has besides its key.
+/// The target of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Target {
+    /// An element of this set.
+    Set(SetId),
+    /// The packets to a destination. They belong to one port as a whole: its endpoints must not mix with those of
+    /// another port.
+    Forward(Frontend),
+}
+
+/// The value of an entry besides the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     None,
-    /// The value of a map.
-    Data(Box<[u8]>),
     /// The last key of a range.
     End(Box<[u8]>),
-    /// The chain that a map of verdicts leads to.
-    Chain(ChainId),
-}
-
-/// A chain that chooses an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ChainId {
-    /// One of so many at random; there is one chain for all destinations with this count.
-    Pick(Frontend, u32),
-    /// The endpoint that the client had before; the number of a group of endpoints.
+    /// The endpoints of a destination, one of which is chosen at random.
+    Endpoints(Arc<[SocketAddr]>),
+    /// The number of a group of endpoints with session affinity.
     Affinity(u32),
 }
 
-impl ChainId {
-    pub(super) fn name(self) -> String {
-        match self {
-            ChainId::Pick(frontend, count) => format!("pick-{}-{count}", frontend.name()),
-            ChainId::Affinity(group) => format!("affinity-{group:08x}"),
+/// The name of the chain of a group with session affinity.
+pub(super) fn affinity_chain(group: u32) -> String {
+    format!("affinity-{group:08x}")
+}
+
+/// An element with its set.
+pub(super) type SetElement = (SetId, Element);
+
+/// The elements of a claim.
+pub(super) fn elements_of(target: Target, key: &[u8], value: &Value) -> Vec<SetElement> {
+    match (target, value) {
+        (Target::Set(set), Value::End(end)) => {
+            vec![(set, Element { key_end: Some(end.to_vec()), ..Element::new(key.to_vec(), Data::None, "") })]
         }
+        (Target::Set(set), _) => vec![(set, Element::new(key.to_vec(), Data::None, ""))],
+        (Target::Forward(frontend), Value::Affinity(group)) => {
+            let data = Data::Goto(affinity_chain(*group));
+            vec![(SetId::Affinity(frontend), Element::new(key.to_vec(), data, ""))]
+        }
+        (Target::Forward(frontend), Value::Endpoints(endpoints)) => forward_elements(frontend, key, endpoints),
+        (Target::Forward(_), Value::None | Value::End(_)) => Vec::new(),
     }
+}
+
+/// The destination in the set of its class, and an element for each endpoint.
+fn forward_elements(frontend: Frontend, key: &[u8], endpoints: &[SocketAddr]) -> Vec<SetElement> {
+    let class = Class::of(frontend, endpoints.len());
+    let numbered = (0..class.size()).zip(endpoints).map(|(number, endpoint)| {
+        let address = Element::join(&[&octets(endpoint.ip()), &endpoint.port().to_be_bytes()]);
+        let key = [key, &number.to_ne_bytes()].concat();
+        (SetId::Endpoints(frontend), Element::new(key, Data::Value(address), ""))
+    });
+    let destination = Element::new(key.to_vec(), Data::None, "");
+    [(SetId::Class(class), destination)].into_iter().chain(numbered).collect()
 }
 
 /// The numbers of a port's groups of endpoints.
@@ -138,7 +167,7 @@ impl List<'_> {
     }
 
     fn entry(&mut self, set: SetId, key: Vec<u8>, value: Value) {
-        self.entries.push(Entry { set, key: key.into(), value });
+        self.entries.push(Entry { target: Target::Set(set), key: key.into(), value });
     }
 
     /// Leads a destination to the endpoints of all nodes.
@@ -154,17 +183,11 @@ impl List<'_> {
     }
 
     fn forward(&mut self, frontend: Frontend, key: Vec<u8>, group: u32, endpoints: &[SocketAddr]) {
-        if self.plan.affinity.is_some() {
-            return self.entry(SetId::Chains(frontend), key, Value::Chain(ChainId::Affinity(group)));
-        }
-        for (index, endpoint) in endpoints.iter().enumerate() {
-            let index = u32::try_from(index).unwrap_or(u32::MAX);
-            let address = Element::join(&[&octets(endpoint.ip()), &endpoint.port().to_be_bytes()]);
-            let numbered = [&key[..], &index.to_ne_bytes()].concat();
-            self.entry(SetId::Endpoints(frontend), numbered, Value::Data(address.into()));
-        }
-        let count = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
-        self.entry(SetId::Chains(frontend), key, Value::Chain(ChainId::Pick(frontend, count)));
+        let value = match self.plan.affinity {
+            Some(_) => Value::Affinity(group),
+            None => Value::Endpoints(endpoints.into()),
+        };
+        self.entries.push(Entry { target: Target::Forward(frontend), key: key.into(), value });
     }
 
     fn internal(&mut self) {

@@ -1,9 +1,12 @@
 //! nftables over netlink. Chains and rules are created once; a port of a Service is a handful of elements of maps and
 //! sets, so that neither an update nor a packet costs more with more Services:
 //!
-//! - A map leads the destination to a chain that chooses a random number below the count of endpoints. There is one chain
-//!   for each count that occurs, not for each Service.
-//! - A second map leads destination and number to the address of an endpoint.
+//! - A set has the destinations with up to 1, 2, 4, 8 … endpoints, and leads them to a chain that chooses a random number
+//!   below that size. There is one chain for each size that occurs, not for each Service.
+//! - A map leads destination and number to the address of an endpoint. If there is none, another number is chosen.
+//!
+//! A map of verdicts, with a chain for each Service, would be simpler. But the kernel validates all elements of such maps
+//! whenever one of them changes, so that an update would cost more with more Services.
 //!
 //! Services with session affinity have chains of their own. All rules are of a form that the nft command can print: it
 //! aborts at the result of a map that is the key of another one.
@@ -14,21 +17,19 @@ mod elements;
 mod layout;
 mod rules;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 
-use network::nft::{Batch, Data, Element, Family as TableFamily, Monitor, Nft, Notice};
+use network::nft::{Batch, Element, Family as TableFamily, Monitor, Nft, TableEvent};
 
 use super::{Backend, Change, Error, Plans};
 use crate::config::Mode;
 use crate::model::{Family, PortName};
 use crate::plan::{NodeRules, PortPlan};
 use affinity::Affinity;
-use claims::{Claims, Operations, Owner};
-use elements::{ChainId, Entry, GroupIds, Value, affinity_groups, entries};
-
-/// More chains than this are deleted with the next complete replacement.
-const MOST_CHAINS: usize = 4096;
+use claims::{Claims, Owner};
+use elements::{GroupIds, SetElement, affinity_groups, entries};
+use layout::{Class, SetId, class_set};
 
 /// The backend.
 pub struct Nftables {
@@ -42,12 +43,12 @@ pub struct Nftables {
     group_numbers: HashSet<u32>,
 }
 
-/// What is applied in one address family.
+/// The applied state of one address family.
 struct FamilyState {
     rules: NodeRules,
     claims: Claims,
-    /// The chains that choose an endpoint at random.
-    picks: BTreeSet<ChainId>,
+    /// The classes that have a set and a chain.
+    classes: BTreeSet<Class>,
     affinity: Affinity,
 }
 
@@ -170,8 +171,7 @@ impl Backend for Nftables {
     fn is_tampered(&mut self) -> Result<bool, Error> {
         let notice = self.monitor.read(&self.table);
         let notice = notice.map_err(|source| Error::Io { what: "read notices of nftables".to_string(), source })?;
-        let grown = self.families.iter().any(|state| state.picks.len() > MOST_CHAINS);
-        Ok(notice == Notice::Changed || grown)
+        Ok(notice == TableEvent::Changed)
     }
 
     fn notices(&self) -> Option<OwnedFd> {
@@ -189,7 +189,7 @@ impl Backend for Nftables {
 
 impl FamilyState {
     fn new(rules: NodeRules) -> FamilyState {
-        FamilyState { rules, claims: Claims::default(), picks: BTreeSet::new(), affinity: Affinity::default() }
+        FamilyState { rules, claims: Claims::default(), classes: BTreeSet::new(), affinity: Affinity::default() }
     }
 
     fn claim(&mut self, change: &Change<'_>, groups: GroupIds) {
@@ -212,49 +212,31 @@ impl FamilyState {
 
     /// Puts the difference of claims into a transaction: chains before elements that lead to them, and the other way round.
     fn put_changes(&mut self, batch: &mut Batch<'_>) {
-        let Operations { deletions, additions } = self.claims.finish();
+        let difference = self.claims.finish();
         let family = self.rules.family;
         let removed = self.affinity.put_changes(batch, family);
-        for chain in additions.values().flatten().filter_map(|entry| chain_of(&entry.value)) {
-            if let ChainId::Pick(frontend, count) = chain
-                && self.picks.insert(chain)
-            {
-                let name = chain.name();
-                batch.create_chain(&name, None);
-                rules::pick(family, frontend, count).iter().for_each(|rule| batch.rule(&name, rule));
-            }
+        for class in difference.classes().filter(|class| self.classes.insert(*class)) {
+            class_set(family, class, |set| batch.create_set(set));
+            rules::put_class(batch, family, class);
         }
-        for (set, entries) in deletions {
-            let elements: Vec<Element> = entries.iter().map(|entry| element(entry, false)).collect();
-            batch.delete_elements(set.name(), &elements);
-        }
-        for (set, entries) in additions {
-            let elements: Vec<Element> = entries.iter().map(|entry| element(entry, true)).collect();
-            batch.create_elements(set.name(), &elements);
-        }
+        each_message(difference.deletions(), |set, elements| batch.delete_elements(set, elements));
+        each_message(difference.additions(), |set, elements| batch.create_elements(set, elements));
         affinity::put_removals(batch, &removed);
     }
 }
 
-fn chain_of(value: &Value) -> Option<ChainId> {
-    match value {
-        Value::Chain(chain) => Some(*chain),
-        _ => None,
+/// Groups elements by set, and calls `put` as soon as a message is full: all elements together would need much memory.
+fn each_message(elements: impl Iterator<Item = SetElement>, mut put: impl FnMut(&str, &[Element])) {
+    let mut groups: BTreeMap<SetId, Vec<Element>> = BTreeMap::new();
+    for (set, element) in elements {
+        let group = groups.entry(set).or_default();
+        group.push(element);
+        if group.len() == Batch::ELEMENTS_A_MESSAGE {
+            put(set.name(), group);
+            group.clear();
+        }
     }
-}
-
-/// An element with its data, which a deletion does not need.
-fn element(entry: &Entry, with_data: bool) -> Element {
-    let data = match &entry.value {
-        Value::Data(bytes) if with_data => Data::Value(bytes.to_vec()),
-        Value::Chain(chain) if with_data => Data::Goto(chain.name()),
-        _ => Data::None,
-    };
-    let mut element = Element::new(entry.key.to_vec(), data, "");
-    if let Value::End(end) = &entry.value {
-        element.key_end = Some(end.to_vec());
-    }
-    element
+    groups.iter().for_each(|(set, group)| put(set.name(), group));
 }
 
 fn table_family(family: Family) -> TableFamily {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use network::cidr::{IpNet, next, octets};
 use network::nft::{Batch, Data, Element, Expression, Field, Hook, Register, STATE_NEW, TYPE_LOCAL};
 
-use super::layout::{Frontend, LOCAL_SOURCES, NODE_ADDRESSES, SERVICE_CIDRS, SetId, each_set};
+use super::layout::{Class, Frontend, LOCAL_SOURCES, NODE_ADDRESSES, SERVICE_CIDRS, SetId, each_set};
 use crate::model::Family;
 use crate::plan::{LocalTraffic, NodePortAddresses, NodeRules};
 
@@ -36,6 +36,10 @@ pub(super) fn put_table(batch: &mut Batch<'_>, rules: &NodeRules, mark: u32) {
     for name in ["reject-packet", "firewall", "services", "external-local", "node-ports-local", "filter"] {
         batch.create_chain(name, None);
     }
+    for frontend in Frontend::ALL {
+        batch.create_chain(frontend.chain(), None);
+        forward(rules.family, frontend).iter().for_each(|rule| batch.rule(frontend.chain(), rule));
+    }
     for (name, rules) in table.chains() {
         rules.iter().for_each(|rule| batch.rule(name, rule));
     }
@@ -54,20 +58,62 @@ pub(super) fn put_table(batch: &mut Batch<'_>, rules: &NodeRules, mark: u32) {
     table.masquerade().iter().for_each(|rule| batch.rule("postrouting", rule));
 }
 
-/// The rules of a chain that chooses one of some endpoints. Between two rules of a packet the endpoints may change: if
-/// there is none with the number that was chosen, the first one is used.
-pub(super) fn pick(family: Family, frontend: Frontend, count: u32) -> Vec<Rule<'static>> {
-    let fields = Fields::of(family);
-    let number = Register(if frontend.is_by_port() { 2 } else { fields.width + 2 });
-    let rule = |choice: Expression<'static>| {
-        let mut rule = load_key(family, SetId::Chains(frontend), R0);
-        rule.push(choice);
-        rule.push(Expression::Map(R0, SetId::Endpoints(frontend).name(), R0));
-        rule.push(translate(family, R0));
-        rule
+/// How often a number is chosen for which there may be no endpoint. More than half of the numbers have one, so that the
+/// last try, among the first half only, is rare enough not to be noticed.
+const TRIES: usize = 8;
+
+/// Puts the chain of a class, and the rule that leads to it. The rule comes before those that exist.
+pub(super) fn put_class(batch: &mut Batch<'_>, family: Family, class: Class) {
+    let (frontend, chain) = (class.frontend, class.chain());
+    batch.create_chain(&chain, None);
+    let choose = |number: Choice| batch.rule(&chain, &to_endpoint(family, frontend, number));
+    choices(class.size()).into_iter().for_each(choose);
+    let mut rule = load_key(family, SetId::Class(class), R0);
+    rule.extend([Expression::In(R0, class.set()), Expression::Goto(&chain)]);
+    batch.insert_rule(frontend.chain(), &rule);
+}
+
+/// The number of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    First,
+    Below(u32),
+}
+
+/// The numbers that are tried one after the other. Between two rules of a packet the endpoints may change, so that the
+/// last one is that of an endpoint which always exists.
+fn choices(size: u32) -> Vec<Choice> {
+    let tries = match size {
+        1 => 0,
+        2 => 1,
+        _ => TRIES,
     };
-    let random = (count > 1).then(|| rule(Expression::Random(number, count)));
-    random.into_iter().chain([rule(Expression::Value(number, NONE))]).collect()
+    let mut choices = vec![Choice::Below(size); tries];
+    choices.extend((size > 2).then_some(Choice::Below(size / 2)));
+    choices.push(Choice::First);
+    choices
+}
+
+/// The rules behind those of classes. While a packet passes the rules, its destination may change from one class to
+/// another one whose rule has been passed already: it is forwarded to the first endpoint.
+fn forward(family: Family, frontend: Frontend) -> [Rule<'static>; 2] {
+    let map = SetId::Affinity(frontend);
+    let mut affinity = load_key(family, map, R0);
+    affinity.push(Expression::Verdict(R0, map.name()));
+    [affinity, to_endpoint(family, frontend, Choice::First)]
+}
+
+/// Translates to the endpoint with a number, if there is one.
+fn to_endpoint(family: Family, frontend: Frontend, choice: Choice) -> Rule<'static> {
+    let map = SetId::Endpoints(frontend);
+    let number = Register(if frontend.is_by_port() { 2 } else { Fields::of(family).width + 2 });
+    let mut rule = load_key(family, map, R0);
+    rule.push(match choice {
+        Choice::First => Expression::Value(number, NONE),
+        Choice::Below(count) => Expression::Random(number, count),
+    });
+    rule.extend([Expression::Map(R0, map.name(), R0), translate(family, R0)]);
+    rule
 }
 
 /// Translates the destination to the endpoint in the registers.
@@ -94,7 +140,7 @@ fn load_key(family: Family, set: SetId, at: Register) -> Rule<'static> {
     rule
 }
 
-/// What differs between IPv4 and IPv6.
+/// The differences between IPv4 and IPv6.
 #[derive(Clone, Copy)]
 struct Fields {
     number: u8,
@@ -176,15 +222,13 @@ impl<'a> Table<'a> {
     fn services(&self) -> Vec<Rule<'a>> {
         let mut rules = Vec::new();
         rules.extend(self.masquerade_cluster_ips());
-        rules.push(self.forward(Frontend::Services));
-        rules.push(self.matching(SetId::Masquerade, self.set_mark()));
+        let destination = Expression::Load(Fields::of(self.rules.family).destination, R0);
+        let is_cluster_ip = Expression::In(R0, SetId::ClusterIps.name());
+        rules.push(vec![destination, is_cluster_ip, jump_to(Frontend::Services)]);
         rules.push(self.matching(SetId::LocalPolicy, vec![Expression::Goto("external-local")]));
-        rules.push(self.forward(Frontend::External));
-        rules.push(self.matching(SetId::MasqueradePorts, self.set_mark()));
+        rules.push(self.matching(SetId::Masquerade, self.marked_to(Frontend::External)));
         rules.push(self.matching(SetId::LocalPolicyPorts, vec![Expression::Goto("node-ports-local")]));
-        let mut rule = self.to_node_port();
-        rule.extend(self.forward(Frontend::NodePorts));
-        rules.push(rule);
+        rules.push(self.matching(SetId::MasqueradePorts, self.marked_to(Frontend::NodePorts)));
         rules
     }
 
@@ -211,11 +255,10 @@ impl<'a> Table<'a> {
         Some(rule)
     }
 
-    /// Leads a packet to the chain that chooses an endpoint.
-    fn forward(&self, frontend: Frontend) -> Rule<'a> {
-        let map = SetId::Chains(frontend);
-        let mut rule = self.key(map);
-        rule.push(Expression::Verdict(R0, map.name()));
+    /// Requests masquerading, and forwards.
+    fn marked_to(&self, frontend: Frontend) -> Rule<'a> {
+        let mut rule = self.set_mark();
+        rule.push(jump_to(frontend));
         rule
     }
 
@@ -224,15 +267,13 @@ impl<'a> Table<'a> {
         let from_node = || vec![Expression::Load(Field::SourceType, R0), Expression::Equal(R0, LOCAL)];
         let mut rules = Vec::new();
         if let Some(mut rule) = self.pod_source(true) {
-            rule.extend(self.forward(cluster));
+            rule.push(jump_to(cluster));
             rules.push(rule);
         }
-        for then in [self.set_mark(), self.forward(cluster)] {
-            let mut rule = from_node();
-            rule.extend(then);
-            rules.push(rule);
-        }
-        rules.push(self.forward(local));
+        let mut rule = from_node();
+        rule.extend(self.marked_to(cluster));
+        rules.push(rule);
+        rules.push(vec![jump_to(local)]);
         rules
     }
 
@@ -324,6 +365,10 @@ impl<'a> Table<'a> {
     }
 }
 
+fn jump_to(frontend: Frontend) -> Expression<'static> {
+    Expression::Jump(frontend.chain())
+}
+
 fn unless_new() -> Rule<'static> {
     vec![
         Expression::Load(Field::ConnectionState, R0),
@@ -381,4 +426,18 @@ fn intervals(ranges: &[IpNet]) -> Vec<Element> {
         }
     }
     elements
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_choices_always_have_an_endpoint() {
+        assert_eq!(choices(1), [Choice::First]);
+        assert_eq!(choices(2), [Choice::Below(2), Choice::First]);
+        let four = choices(4);
+        assert_eq!(four.len(), TRIES + 2);
+        assert_eq!(four[TRIES - 1..], [Choice::Below(4), Choice::Below(2), Choice::First]);
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// The greatest number of clients with affinity; others are not remembered.
+/// The greatest number of clients with affinity; further clients have none.
 const MOST_CLIENTS: usize = 1 << 16;
 
 /// The endpoints of a socket.

@@ -27,7 +27,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A socket of the proxy, which is closed when this is dropped; connections that it has accepted go on.
 pub(super) struct Relay {
-    /// Where rules redirect to.
+    /// The target of redirect rules.
     pub(super) address: SocketAddr,
     balancer: Arc<Mutex<Balancer>>,
     task: AbortHandle,

@@ -69,10 +69,10 @@ struct Importer {
     read: Read,
 }
 
-type Found = Vec<(Plan, Vec<String>)>;
+type ImportPlans = Vec<(Plan, Vec<String>)>;
 
 impl Importer {
-    fn read(&self, path: &Path) -> Result<Found> {
+    fn read(&self, path: &Path) -> Result<ImportPlans> {
         let source = Source::open(&self.images.inner.store, path, self.read.clone())?;
         let found = if source.has("index.json") && source.has("oci-layout") {
             self.layout(&source)?
@@ -90,7 +90,7 @@ impl Importer {
         }
     }
 
-    fn layout(&self, source: &Source) -> Result<Found> {
+    fn layout(&self, source: &Source) -> Result<ImportPlans> {
         let index: Index = parse("index.json", &source.read_small("index.json", MAX_BYTES)?)?;
         let mut found = Vec::new();
         let alone = index.manifests.len() == 1;
@@ -158,7 +158,7 @@ impl Importer {
         (plan, names)
     }
 
-    fn docker(&self, source: &Source) -> Result<Found> {
+    fn docker(&self, source: &Source) -> Result<ImportPlans> {
         let all: Vec<DockerImage> = parse("manifest.json", &source.read_small("manifest.json", MAX_BYTES)?)?;
         all.into_iter().map(|image| self.plan_docker_image(source, image)).collect()
     }

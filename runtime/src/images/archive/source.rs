@@ -12,7 +12,7 @@ use super::super::layer::apply::follow;
 use super::super::layer::compress::Decoder;
 use super::super::layer::plan::{Op, plan, split};
 use super::super::layer::tar::{Entry, Kind, Reader};
-use super::super::store::{Store, Temp};
+use super::super::store::{IngestPath, Store};
 
 const MAX_ENTRIES: usize = 100_000;
 const MAX_LINKS: usize = 8;
@@ -37,18 +37,18 @@ impl Read {
         self.0.1.store(all, Ordering::Relaxed);
     }
 
-    fn count<R: io::Read>(&self, from: R) -> Counted<R> {
-        Counted { from, read: self.clone() }
+    fn count<R: io::Read>(&self, from: R) -> CountingReader<R> {
+        CountingReader { from, read: self.clone() }
     }
 }
 
 /// Counts the bytes that are read.
-struct Counted<R> {
+struct CountingReader<R> {
     from: R,
     read: Read,
 }
 
-impl<R: io::Read> io::Read for Counted<R> {
+impl<R: io::Read> io::Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.from.read(buffer)?;
         self.read.0.0.fetch_add(length as u64, Ordering::Relaxed);
@@ -67,7 +67,7 @@ enum Files {
     Tar {
         file: File,
         entries: BTreeMap<Vec<u8>, Location>,
-        temp: Option<Temp>,
+        temp: Option<IngestPath>,
     },
 }
 
@@ -112,7 +112,7 @@ impl Source {
         Source::from_tar(file, path, Some(temp), read)
     }
 
-    fn from_tar(file: File, path: &Path, temp: Option<Temp>, read: Read) -> Result<Source> {
+    fn from_tar(file: File, path: &Path, temp: Option<IngestPath>, read: Read) -> Result<Source> {
         let wrong = |why: String| Error::Archive { what: path.display().to_string(), why };
         let mut reader = Reader::new(BufReader::new(&file));
         let mut entries = BTreeMap::new();

@@ -67,7 +67,7 @@ impl Unpacker {
         })
     }
 
-    /// What was unpacked so far.
+    /// The size of the unpacked files so far.
     pub fn usage(&self) -> Usage {
         self.usage
     }
@@ -139,11 +139,11 @@ impl Unpacker {
         let (directory, name) = split(path);
         let directory = self.parent(directory)?;
         match kind_at(directory, name).map_err(LayerError::at(path))? {
-            Some(Found::Directory) => return Ok(()),
+            Some(ExistingEntry::Directory) => return Ok(()),
             Some(_) => {}
             None => return mkdirat(directory, name, Mode::from(0o755)).map_err(LayerError::at(path)),
         }
-        let hidden = kind_at(directory, name).map_err(LayerError::at(path))? == Some(Found::Whiteout);
+        let hidden = kind_at(directory, name).map_err(LayerError::at(path))? == Some(ExistingEntry::Whiteout);
         self.remove(path)?;
         let directory = self.parent(split(path).0)?;
         mkdirat(directory, name, Mode::from(0o755)).map_err(LayerError::at(path))?;
@@ -173,9 +173,9 @@ impl Unpacker {
             Err(errno) => return Err(LayerError::at(target)(errno)),
         };
         match kind_at(source.as_fd(), name).map_err(LayerError::at(target))? {
-            None | Some(Found::Whiteout) => return self.defer_link(path, target),
-            Some(Found::Directory) => return Err(plan::refused(path, "a hard link to a directory")),
-            Some(Found::Other) => {}
+            None | Some(ExistingEntry::Whiteout) => return self.defer_link(path, target),
+            Some(ExistingEntry::Directory) => return Err(plan::refused(path, "a hard link to a directory")),
+            Some(ExistingEntry::Other) => {}
         }
         self.create(path, |directory, own| linkat(&source, name, directory, own, AtFlags::empty()))
     }
@@ -195,7 +195,7 @@ impl Unpacker {
         let directory = self.parent(directory)?;
         match kind_at(directory, name).map_err(LayerError::at(path))? {
             None => mknodat(directory, name, FileType::CharacterDevice, Mode::empty(), 0).map_err(LayerError::at(path)),
-            Some(Found::Directory) => self.opaque(path),
+            Some(ExistingEntry::Directory) => self.opaque(path),
             Some(_) => Ok(()),
         }
     }
@@ -227,7 +227,7 @@ impl Unpacker {
     fn remove(&mut self, path: &[u8]) -> Result<()> {
         let (directory, name) = split(path);
         let directory = self.parent(directory)?;
-        if kind_at(directory, name).map_err(LayerError::at(path))? != Some(Found::Directory) {
+        if kind_at(directory, name).map_err(LayerError::at(path))? != Some(ExistingEntry::Directory) {
             return unlinkat(directory, name, AtFlags::empty()).map_err(LayerError::at(path));
         }
         let whole = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&directory));
@@ -280,7 +280,7 @@ impl Unpacker {
         for end in slashes.chain([path.len()]) {
             let (above, name) = split(&path[..end]);
             let directory = self.open_at(above)?;
-            if kind_at(directory.as_fd(), name).map_err(LayerError::at(path))? == Some(Found::Whiteout) {
+            if kind_at(directory.as_fd(), name).map_err(LayerError::at(path))? == Some(ExistingEntry::Whiteout) {
                 return self.create_directory(&path[..end]);
             }
         }
@@ -378,21 +378,21 @@ fn supported(set: rustix::io::Result<()>) -> rustix::io::Result<()> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ExistingEntry {
     Directory,
     Whiteout,
     Other,
 }
 
-pub(super) fn kind_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Option<Found>> {
+pub(super) fn kind_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Option<ExistingEntry>> {
     let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         stat => stat?,
     };
     Ok(Some(match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Found::Directory,
-        FileType::CharacterDevice if stat.st_rdev == 0 => Found::Whiteout,
-        _ => Found::Other,
+        FileType::Directory => ExistingEntry::Directory,
+        FileType::CharacterDevice if stat.st_rdev == 0 => ExistingEntry::Whiteout,
+        _ => ExistingEntry::Other,
     }))
 }
 

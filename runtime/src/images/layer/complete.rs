@@ -104,7 +104,7 @@ impl LowerLayers {
 
 enum Lookup {
     Found(OwnedFd, Stat),
-    /// It exists neither in this layer nor below.
+    /// The path exists neither in this layer nor below.
     Hidden,
     Below,
 }

@@ -106,19 +106,19 @@ pub(crate) fn limit_of(error: &io::Error) -> Option<u64> {
 }
 
 /// Fails if the stream is longer than the limit.
-pub(crate) struct Limited<R> {
+pub(crate) struct LimitedReader<R> {
     inner: R,
     limit: u64,
     left: u64,
 }
 
-impl<R: Read> Limited<R> {
-    pub(crate) fn new(inner: R, limit: u64) -> Limited<R> {
-        Limited { inner, limit, left: limit }
+impl<R: Read> LimitedReader<R> {
+    pub(crate) fn new(inner: R, limit: u64) -> LimitedReader<R> {
+        LimitedReader { inner, limit, left: limit }
     }
 }
 
-impl<R: Read> Read for Limited<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         match self.left.checked_sub(read as u64) {
@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn reports_the_limit() {
-        let mut limited = Limited::new(&[0; 100][..], 99);
+        let mut limited = LimitedReader::new(&[0; 100][..], 99);
         let error = io::copy(&mut limited, &mut io::sink()).unwrap_err();
         assert_eq!(limit_of(&error), Some(99));
-        assert_eq!(io::copy(&mut Limited::new(&[0; 100][..], 100), &mut io::sink()).unwrap(), 100);
+        assert_eq!(io::copy(&mut LimitedReader::new(&[0; 100][..], 100), &mut io::sink()).unwrap(), 100);
     }
 }

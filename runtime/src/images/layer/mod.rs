@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::digest::{Digest, Hashed};
+use super::digest::{Digest, HashingReader};
 use super::error::is_full;
 use apply::Unpacker;
 use compress::Decoder;
@@ -116,8 +116,8 @@ pub fn unpack(
     let file = File::open(blob).map_err(at)?;
     let size = file.metadata().map_err(at)?.len();
     let decoder = Decoder::new(BufReader::with_capacity(128 << 10, file)).map_err(TarError::Io)?;
-    let limited = compress::Limited::new(decoder, limits.stream(size));
-    let mut reader = tar::Reader::new(Hashed::new(limited, diff_id.hasher()));
+    let limited = compress::LimitedReader::new(decoder, limits.stream(size));
+    let mut reader = tar::Reader::new(HashingReader::new(limited, diff_id.hasher()));
     let mut unpacker = Unpacker::open(into, limits.clone())?;
     unpacker.apply(&mut reader, cancel).and_then(|()| Ok(reader.drain()?)).map_err(over_limit)?;
     let found = reader.into_inner().finish();

@@ -1,6 +1,6 @@
 //! Reads tar streams of the POSIX, GNU and old formats. [`super::tar_writer`] writes POSIX streams.
 //!
-//! It knows nothing of layers or directories: names and numbers are returned as they are in the stream.
+//! The module is independent of layers and directories: names and numbers are returned as they are in the stream.
 
 use std::io::{self, Read};
 

@@ -16,8 +16,7 @@ impl<W: Write> Writer<W> {
         Writer { inner, padding: 0 }
     }
 
-    /// Writes a header. The caller then writes the data of the entry through [`Writer::data`].
-    /// Writes a header; the caller writes as many bytes as the entry's size says, through [`Writer::data`].
+    /// Writes a header. The caller then writes as many bytes as the size of the entry, through [`Writer::data`].
     pub fn entry(&mut self, entry: &Entry) -> io::Result<()> {
         self.pad()?;
         let extended = extended(entry);

@@ -40,18 +40,18 @@ fn tar(items: &[Item]) -> Vec<u8> {
 }
 
 /// A directory with the layer in `layer/`, and a file next to it that must not be touched.
-struct Place {
+struct Fixture {
     directory: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
+impl Fixture {
+    fn new() -> Fixture {
         assert!(rustix::process::geteuid().is_root(), "this test needs root");
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("layer")).unwrap();
         fs::create_dir(directory.path().join("outside")).unwrap();
         fs::write(directory.path().join("outside/secret"), "secret").unwrap();
-        Place { directory }
+        Fixture { directory }
     }
 
     fn layer(&self) -> PathBuf {
@@ -171,7 +171,7 @@ fn unpacks_layers() {
         ("no entry at all", &[], &[]),
     ];
     for (name, items, expected) in cases {
-        let place = Place::new();
+        let place = Fixture::new();
         place.unpack(items, &[]).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(show(&place.layer()), *expected, "{name}");
         assert!(place.is_clean(), "{name}");
@@ -211,7 +211,7 @@ fn hostile_layers_stay_inside() {
         ("the root as a link", &[soft("/", "x")], Some("root")),
     ];
     for (name, items, expected) in cases {
-        let place = Place::new();
+        let place = Fixture::new();
         let found = place.unpack(items, &[]);
         match (&found, expected) {
             (Ok(_), None) => {}
@@ -225,7 +225,7 @@ fn hostile_layers_stay_inside() {
 #[test]
 fn does_not_follow_an_existing_link() {
     // Even a symlink to an absolute path outside is resolved within the layer.
-    let place = Place::new();
+    let place = Fixture::new();
     let outside = place.directory.path().join("outside");
     place.unpack(&[soft("a", outside.to_str().unwrap()), file("a/secret", "x")], &[]).unwrap();
     assert!(place.is_clean());
@@ -250,31 +250,31 @@ fn enforces_limits() {
         ("a device", tar(std::slice::from_ref(&device)), tar(&[device]), "not allowed"),
     ];
     for (name, blob, plain, why) in cases {
-        let place = Place::new();
+        let place = Fixture::new();
         let error = place.unpack_bytes(blob, &Digest::of(plain), &tight, &[]).unwrap_err();
         assert!(error.to_string().contains(why), "{name}: {error}");
     }
     let large = Limits { bytes: 1 << 20, ..Limits::default() };
-    let error = Place::new().unpack_bytes(&zeros, &Digest::of(&zeros), &large, &[]).unwrap_err();
+    let error = Fixture::new().unpack_bytes(&zeros, &Digest::of(&zeros), &large, &[]).unwrap_err();
     assert!(matches!(error, LayerError::Limit { what: "bytes in files", .. }), "{error}");
     // A stated size that exceeds the limit is refused before anything is written.
     let mut lie = Entry::new("lie", Kind::File, 0o644);
     lie.size = u64::MAX / 2;
     let lie = tar(&[(lie, Vec::new())]);
-    let error = Place::new().unpack_bytes(&lie, &Digest::of(&lie), &Limits::default(), &[]).unwrap_err();
+    let error = Fixture::new().unpack_bytes(&lie, &Digest::of(&lie), &Limits::default(), &[]).unwrap_err();
     assert!(matches!(error, LayerError::Limit { .. }), "{error}");
 }
 
 #[test]
 fn verifies_the_content() {
-    let place = Place::new();
+    let place = Fixture::new();
     let blob = tar(&[file("a", "1")]);
     let error = place.unpack_bytes(&blob, &Digest::of(b"other"), &Limits::default(), &[]).unwrap_err();
     assert!(matches!(error, LayerError::Content { .. }), "{error}");
     // Data after the end of the archive is part of the content.
     let more = [&blob[..], b"more"].concat();
-    assert!(Place::new().unpack_bytes(&more, &Digest::of(&more), &Limits::default(), &[]).is_ok());
-    assert!(Place::new().unpack_bytes(&more, &Digest::of(&blob), &Limits::default(), &[]).is_err());
+    assert!(Fixture::new().unpack_bytes(&more, &Digest::of(&more), &Limits::default(), &[]).is_ok());
+    assert!(Fixture::new().unpack_bytes(&more, &Digest::of(&blob), &Limits::default(), &[]).is_err());
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn attributes() {
         (b"trusted.overlay.redirect".to_vec(), b"/etc".to_vec()),
         (b"user.overlay.opaque".to_vec(), b"y".to_vec()),
     ];
-    let place = Place::new();
+    let place = Fixture::new();
     let entry = Entry { xattrs, uid: 5, seconds: 1_000_000_000, nanoseconds: 5, ..file("a", "").0 };
     let dated = Entry { seconds: 999, ..directory("d", 0o755).0 };
     place.unpack(&[(entry, Vec::new()), (dated, Vec::new()), file("d/x", "1")], &[]).unwrap();
@@ -304,7 +304,7 @@ fn attributes() {
 }
 
 /// A stack of lower layers, top first.
-fn below(place: &Place) -> Vec<PathBuf> {
+fn below(place: &Fixture) -> Vec<PathBuf> {
     let make = |name: &str| {
         let path = place.directory.path().join(name);
         fs::create_dir(&path).unwrap();
@@ -328,7 +328,7 @@ fn below(place: &Place) -> Vec<PathBuf> {
 
 #[test]
 fn directories_without_an_entry_get_the_metadata_below() {
-    let place = Place::new();
+    let place = Fixture::new();
     let below = below(&place);
     let items = [file("etc/new", ""), file("var/new", ""), file("gone/new", ""), file("other/new", "")];
     place.unpack(&items, &below).unwrap();
@@ -349,7 +349,7 @@ fn links_to_files_in_layers_below() {
         ("link", false),
     ];
     for (target, expected) in cases {
-        let place = Place::new();
+        let place = Fixture::new();
         let below = below(&place);
         let found = place.unpack(&[hard("new", target)], &below);
         assert_eq!(found.is_ok(), expected, "{target}: {found:?}");
@@ -363,7 +363,7 @@ fn links_to_files_in_layers_below() {
 
 #[test]
 fn stops_when_cancelled() {
-    let place = Place::new();
+    let place = Fixture::new();
     let blob = tar(&[file("a", "1")]);
     let path = place.directory.path().join("blob");
     fs::write(&path, &blob).unwrap();

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::super::digest::{Digest, Hasher};
 use super::super::error::{Error, Result};
 use super::super::manifest::Descriptor;
-use super::super::store::{Store, Temp, check};
+use super::super::store::{IngestPath, Store, check};
 use super::http::Reply;
 use super::{Client, Endpoint, RegistryRequest, is_overloaded, registry_error, successful, unreachable};
 
@@ -61,8 +61,8 @@ async fn from(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink) -> Resu
         let before = sink.offset;
         let (error, requested_delay) = match attempt(what, endpoint, sink).await {
             Ok(()) => return Ok(()),
-            Err(Fail::Final(error)) => return Err(error),
-            Err(Fail::Transient(error, pause)) => (error, pause),
+            Err(DownloadError::Final(error)) => return Err(error),
+            Err(DownloadError::Transient(error, pause)) => (error, pause),
         };
         failures = if sink.offset > before { 0 } else { failures + 1 };
         if failures >= MAX_FAILURES {
@@ -74,23 +74,23 @@ async fn from(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink) -> Resu
     }
 }
 
-enum Fail {
+enum DownloadError {
     /// A retry may help, possibly after a delay that the registry requests.
     Transient(Error, Option<Duration>),
     Final(Error),
 }
 
-impl From<Error> for Fail {
-    fn from(error: Error) -> Fail {
+impl From<Error> for DownloadError {
+    fn from(error: Error) -> DownloadError {
         match error {
-            Error::Unreachable { .. } => Fail::Transient(error, None),
-            error => Fail::Final(error),
+            Error::Unreachable { .. } => DownloadError::Transient(error, None),
+            error => DownloadError::Final(error),
         }
     }
 }
 
 /// One request, from where the last one was interrupted.
-async fn attempt(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink) -> Result<(), Fail> {
+async fn attempt(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink) -> Result<(), DownloadError> {
     let path = format!("blobs/{}", what.blob.digest);
     let mut request = RegistryRequest::get(&path);
     if sink.offset > 0 {
@@ -102,63 +102,68 @@ async fn attempt(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink) -> R
         let pause = reply.header(&RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
         return match successful(endpoint, what.blob.digest.as_str(), reply).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(Fail::Transient(error, pause)),
+            Err(error) => Err(DownloadError::Transient(error, pause)),
         };
     }
     if reply.status == StatusCode::RANGE_NOT_SATISFIABLE {
         sink.restart().await?;
         let error = Error::Unreachable { host: endpoint.name(), why: "failed to continue the download".to_owned() };
-        return Err(Fail::Transient(error, None));
+        return Err(DownloadError::Transient(error, None));
     }
     let reply = successful(endpoint, &format!("blob {}", what.blob.digest), reply).await?;
     match begin(sink.offset, what.blob.size, &reply) {
-        Begin::Continue => {}
-        Begin::StartOver => sink.restart().await?,
-        Begin::Wrong(why) => return Err(Fail::Final(registry_error(endpoint, why))),
+        BlobResponse::Continue => {}
+        BlobResponse::StartOver => sink.restart().await?,
+        BlobResponse::Wrong(why) => return Err(DownloadError::Final(registry_error(endpoint, why))),
     }
     stream(what, endpoint, sink, reply).await
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Begin {
+enum BlobResponse {
     Continue,
     StartOver,
     Wrong(String),
 }
 
 /// Whether a response continues at our offset, or starts over.
-fn begin(offset: u64, size: u64, reply: &Reply) -> Begin {
+fn begin(offset: u64, size: u64, reply: &Reply) -> BlobResponse {
     let length = reply.header(&CONTENT_LENGTH).and_then(|text| text.parse().ok());
     judge_range(offset, size, reply.status, length, reply.header(&CONTENT_RANGE))
 }
 
-fn judge_range(offset: u64, size: u64, status: StatusCode, length: Option<u64>, range: Option<&str>) -> Begin {
+fn judge_range(offset: u64, size: u64, status: StatusCode, length: Option<u64>, range: Option<&str>) -> BlobResponse {
     let start = if status == StatusCode::PARTIAL_CONTENT {
         let first = range.and_then(|range| range.strip_prefix("bytes ")).and_then(|range| range.split('-').next());
         match first.and_then(|first| first.parse::<u64>().ok()) {
             Some(start) if start == offset => start,
             Some(0) => 0,
-            _ => return Begin::Wrong("sent another range than requested".to_owned()),
+            _ => return BlobResponse::Wrong("sent another range than requested".to_owned()),
         }
     } else {
         0
     };
     match length {
         Some(length) if start.checked_add(length) != Some(size) => {
-            Begin::Wrong(format!("has {} bytes of a blob of {size}", start.saturating_add(length)))
+            BlobResponse::Wrong(format!("has {} bytes of a blob of {size}", start.saturating_add(length)))
         }
-        _ if start == offset => Begin::Continue,
-        _ => Begin::StartOver,
+        _ if start == offset => BlobResponse::Continue,
+        _ => BlobResponse::StartOver,
     }
 }
 
-async fn stream(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink, mut reply: Reply) -> Result<(), Fail> {
+async fn stream(
+    what: &Download<'_>,
+    endpoint: &Endpoint,
+    sink: &mut Sink,
+    mut reply: Reply,
+) -> Result<(), DownloadError> {
     let size = what.blob.size;
     loop {
         match reply.chunk().await.map_err(|error| unreachable(endpoint, &error))? {
             Some(chunk) => {
                 if sink.offset + chunk.len() as u64 > size {
-                    return Err(Fail::Final(registry_error(
+                    return Err(DownloadError::Final(registry_error(
                         endpoint,
                         format!("sent more than the {size} bytes of the blob"),
                     )));
@@ -169,21 +174,21 @@ async fn stream(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink, mut r
             None if sink.offset == size => return Ok(()),
             None => {
                 let why = format!("ended at {} of {size} bytes", sink.offset);
-                return Err(Fail::Transient(Error::Unreachable { host: endpoint.name(), why }, None));
+                return Err(DownloadError::Transient(Error::Unreachable { host: endpoint.name(), why }, None));
             }
         }
     }
 }
 
-enum Piece {
+enum Chunk {
     Data(Bytes),
     Restart,
 }
 
 /// Hashes and writes on another thread, concurrently with the network.
 struct Sink {
-    pieces: mpsc::Sender<Piece>,
-    worker: JoinHandle<Result<(Temp, Digest)>>,
+    pieces: mpsc::Sender<Chunk>,
+    worker: JoinHandle<Result<(IngestPath, Digest)>>,
     offset: u64,
 }
 
@@ -201,16 +206,16 @@ impl Sink {
 
     async fn write(&mut self, data: Bytes) -> Result<()> {
         self.offset += data.len() as u64;
-        self.send(Piece::Data(data)).await
+        self.send(Chunk::Data(data)).await
     }
 
     async fn restart(&mut self) -> Result<()> {
         self.offset = 0;
-        self.send(Piece::Restart).await
+        self.send(Chunk::Restart).await
     }
 
     /// The worker only closes the channel after a failure.
-    async fn send(&mut self, piece: Piece) -> Result<()> {
+    async fn send(&mut self, piece: Chunk) -> Result<()> {
         if self.pieces.send(piece).await.is_ok() {
             return Ok(());
         }
@@ -234,15 +239,15 @@ impl Sink {
     }
 }
 
-fn write(temp: &Temp, mut file: File, mut pieces: mpsc::Receiver<Piece>, expected: &Digest) -> Result<Digest> {
+fn write(temp: &IngestPath, mut file: File, mut pieces: mpsc::Receiver<Chunk>, expected: &Digest) -> Result<Digest> {
     let mut hasher: Hasher = expected.hasher();
     while let Some(piece) = pieces.blocking_recv() {
         match piece {
-            Piece::Data(data) => {
+            Chunk::Data(data) => {
                 hasher.update(&data);
                 file.write_all(&data).map_err(Error::at(temp.path()))?;
             }
-            Piece::Restart => {
+            Chunk::Restart => {
                 hasher = expected.hasher();
                 file.set_len(0).map_err(Error::at(temp.path()))?;
                 std::io::Seek::rewind(&mut file).map_err(Error::at(temp.path()))?;
@@ -259,14 +264,14 @@ mod tests {
     #[test]
     fn handles_responses_to_range_requests() {
         let (whole, part) = (StatusCode::OK, StatusCode::PARTIAL_CONTENT);
-        type Case = (u64, StatusCode, Option<u64>, Option<&'static str>, Result<Begin, &'static str>);
+        type Case = (u64, StatusCode, Option<u64>, Option<&'static str>, Result<BlobResponse, &'static str>);
         let cases: &[Case] = &[
-            (0, whole, Some(10), None, Ok(Begin::Continue)),
-            (0, whole, None, None, Ok(Begin::Continue)),
+            (0, whole, Some(10), None, Ok(BlobResponse::Continue)),
+            (0, whole, None, None, Ok(BlobResponse::Continue)),
             (0, whole, Some(9), None, Err("has 9 bytes")),
-            (4, whole, Some(10), None, Ok(Begin::StartOver)),
-            (4, part, Some(6), Some("bytes 4-9/10"), Ok(Begin::Continue)),
-            (4, part, Some(10), Some("bytes 0-9/10"), Ok(Begin::StartOver)),
+            (4, whole, Some(10), None, Ok(BlobResponse::StartOver)),
+            (4, part, Some(6), Some("bytes 4-9/10"), Ok(BlobResponse::Continue)),
+            (4, part, Some(10), Some("bytes 0-9/10"), Ok(BlobResponse::StartOver)),
             (4, part, Some(7), Some("bytes 3-9/10"), Err("another range")),
             (4, part, Some(6), None, Err("another range")),
             (4, part, Some(5), Some("bytes 4-8/9"), Err("has 9 bytes")),
@@ -276,7 +281,7 @@ mod tests {
         for (offset, status, length, range, expected) in cases {
             let found = judge_range(*offset, 10, *status, *length, *range);
             match (&found, expected) {
-                (Begin::Wrong(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
+                (BlobResponse::Wrong(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
                 (found, Ok(expected)) => assert_eq!(found, expected, "{offset} {status} {range:?}"),
                 (found, Err(_)) => panic!("{offset} {status} {range:?}: {found:?}"),
             }

@@ -23,9 +23,9 @@ pub(crate) struct Host {
     pub path: String,
     pub resolve: bool,
     pub pull: bool,
-    /// Whether it is the registry itself: credentials are only sent to that one.
+    /// Whether this host is the registry itself: credentials are sent to no other host.
     pub origin: bool,
-    /// Whether it may use plain HTTP or TLS, because neither is configured.
+    /// Whether the host may use plain HTTP or TLS, because neither is configured.
     pub detect_protocol: bool,
     pub ca_files: Vec<PathBuf>,
     /// The paths of certificate and key.
@@ -114,7 +114,7 @@ struct Entry {
     #[serde(default)]
     capabilities: Option<Vec<String>>,
     #[serde(default)]
-    ca: Many,
+    ca: OneOrMany,
     #[serde(default)]
     client: Client,
     #[serde(default)]
@@ -122,24 +122,24 @@ struct Entry {
     #[serde(default)]
     override_path: bool,
     #[serde(default)]
-    header: BTreeMap<String, Many>,
+    header: BTreeMap<String, OneOrMany>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(untagged)]
-enum Many {
+enum OneOrMany {
     #[default]
     None,
     One(String),
     All(Vec<String>),
 }
 
-impl Many {
+impl OneOrMany {
     fn all(self) -> Vec<String> {
         match self {
-            Many::None => Vec::new(),
-            Many::One(one) => vec![one],
-            Many::All(all) => all,
+            OneOrMany::None => Vec::new(),
+            OneOrMany::One(one) => vec![one],
+            OneOrMany::All(all) => all,
         }
     }
 }
@@ -233,7 +233,7 @@ fn host(url: &str, entry: Entry, directory: &Path, registry: &str) -> Result<Hos
         Client::Both(file) => Some((directory.join(&file), directory.join(&file))),
         Client::Pairs(pairs) => pairs.first().map(|[cert, key]| (directory.join(cert), directory.join(key))),
     };
-    let header = |(name, values): (String, Many)| values.all().into_iter().map(move |value| (name.clone(), value));
+    let header = |(name, values): (String, OneOrMany)| values.all().into_iter().map(move |value| (name.clone(), value));
     let origin = target == origin(registry)?.target;
     Ok(Host {
         path,

@@ -351,10 +351,10 @@ async fn successful(endpoint: &Endpoint, what: &str, reply: Reply) -> Result<Rep
 async fn error_message(reply: Reply) -> String {
     #[derive(Deserialize)]
     struct Errors {
-        errors: Vec<One>,
+        errors: Vec<RegistryError>,
     }
     #[derive(Deserialize)]
-    struct One {
+    struct RegistryError {
         #[serde(default)]
         message: String,
     }

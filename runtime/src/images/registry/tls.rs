@@ -15,7 +15,7 @@ use super::hosts::Host;
 pub(super) fn config(host: &Host) -> Result<Arc<ClientConfig>> {
     let configured = host.ca_files.iter().map(|path| cas(path)).collect::<Result<Vec<_>>>()?;
     let trust = match host.skip_verify {
-        true => Trust::Anybody,
+        true => Trust::InsecureSkipVerify,
         false => Trust::CaBundle(system_cas().iter().cloned().chain(configured.into_iter().flatten()).collect()),
     };
     let identity = match &host.identity {

@@ -91,7 +91,7 @@ mod tests {
         address
     }
 
-    /// What the server sends until it closes.
+    /// Reads until the server closes the connection.
     async fn read_all(stream: &mut TcpStream) -> String {
         let mut bytes = Vec::new();
         let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;

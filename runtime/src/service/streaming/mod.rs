@@ -1,6 +1,6 @@
 //! The streaming server for exec, attach and port-forward: a client requests a URL over CRI, and connects to it once.
 //!
-//! The sessions do not know the transport, which is implemented by the crate `streaming`.
+//! The sessions are independent of the transport, which is implemented by the crate `streaming`.
 
 mod listener;
 mod sessions;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::streaming::port_forward::{Connection, port_forward};
-use ::streaming::remote_command::{Ending, Options, Resize, Size, Streams, Verb, remote_command};
+use ::streaming::remote_command::{CommandResult, Options, Resize, Size, Streams, Verb, remote_command};
 use ::streaming::{Reader, Timeouts, Writer};
 use bytes::Bytes;
 use cri::{AttachRequest, ExecRequest, PortForwardRequest};
@@ -57,8 +57,8 @@ fn options(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Options {
     Options { stdin, stdout, stderr: stderr && !tty, tty }
 }
 
-fn ending(result: Result<Ending>) -> Ending {
-    result.unwrap_or_else(|error| Ending::Failed(error.to_string()))
+fn ending(result: Result<CommandResult>) -> CommandResult {
+    result.unwrap_or_else(|error| CommandResult::Failed(error.to_string()))
 }
 
 /// The client passed the ports in the CRI request. The port-forward protocol over WebSocket expects them in the URL.
@@ -141,7 +141,7 @@ fn pair() -> Result<(OwnedFd, OwnedFd)> {
     pipe_with(PipeFlags::CLOEXEC).at("creating a pipe")
 }
 
-async fn exec(service: &Service, request: ExecRequest, streams: Streams) -> Result<Ending> {
+async fn exec(service: &Service, request: ExecRequest, streams: Streams) -> Result<CommandResult> {
     let container = service.container_by_id(&request.container_id)?;
     let Streams { stdin, stdout, stderr, resize: sizes, mut gone } = streams;
     // The session waits for the outputs at the end, but not for the inputs.
@@ -177,13 +177,13 @@ async fn exec(service: &Service, request: ExecRequest, streams: Streams) -> Resu
     };
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, async { while outputs.join_next().await.is_some() {} }).await;
     match code {
-        Ok(0) => Ok(Ending::Success),
-        Ok(code) => Ok(Ending::ExitCode { code, message: format!("command terminated with exit code {code}") }),
+        Ok(0) => Ok(CommandResult::Success),
+        Ok(code) => Ok(CommandResult::ExitCode { code, message: format!("command terminated with exit code {code}") }),
         Err(_) => refused("the pod's shim exited before the command"),
     }
 }
 
-async fn attach(service: &Service, request: AttachRequest, streams: Streams) -> Result<Ending> {
+async fn attach(service: &Service, request: AttachRequest, streams: Streams) -> Result<CommandResult> {
     let container = service.container_by_id(&request.container_id)?;
     let shim = service.running_shim(&container)?;
     let Streams { stdin, stdout, stderr, resize: mut sizes, mut gone } = streams;
@@ -218,7 +218,7 @@ async fn attach(service: &Service, request: AttachRequest, streams: Streams) -> 
         () = async { while outputs.join_next().await.is_some() {} } => {}
         () = gone.wait() => {}
     }
-    Ok(Ending::Success)
+    Ok(CommandResult::Success)
 }
 
 /// How long a client may still send to a program that has closed its end.

@@ -219,7 +219,7 @@ async fn log_stays(suite: Arc<Suite>) -> String {
 
 async fn codes(suite: Arc<Suite>) -> String {
     let pod = suite.pod("codes").await;
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for (name, command) in
         [("good", "exit 0"), ("bad", "exit 7"), ("killed", "kill -KILL $$"), ("ended", "sleep 9 & kill $!; wait $!")]
     {
@@ -227,9 +227,9 @@ async fn codes(suite: Arc<Suite>) -> String {
         let command = format!("sh -c '{command}'");
         let id = suite.run(&pod, suite.container(name, &format!("{command}; exit $?"))).await;
         let status = suite.node.wait_exit(&id).await;
-        said.push(format!("{} {}", status.exit_code, status.reason));
+        results.push(format!("{} {}", status.exit_code, status.reason));
     }
-    said.join(", ")
+    results.join(", ")
 }
 
 fn memory(bytes: i64) -> LinuxContainerResources {
@@ -325,12 +325,12 @@ async fn filtered(suite: Arc<Suite>) -> String {
         ("exited", in_state(ContainerState::Exited)),
         ("other", label("none")),
     ];
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for (name, filter) in table {
         let request = ListContainersRequest { filter: Some(filter) };
-        said.push(format!("{name} {}", suite.node.runtime.list_containers(request).await.unwrap().containers.len()));
+        results.push(format!("{name} {}", suite.node.runtime.list_containers(request).await.unwrap().containers.len()));
     }
-    said.join(", ")
+    results.join(", ")
 }
 
 async fn streamed(suite: Arc<Suite>) -> String {

@@ -15,7 +15,7 @@ pub fn is_race(case: &str, said: &str) -> bool {
     RACES.contains(&(case, said))
 }
 
-/// It receives the OOM event and the exit separately, and may miss the first on a busy machine.
+/// containerd receives the OOM event and the exit separately, and may miss the first on a busy machine.
 const RACES: &[(&str, &str)] = &[("ContainerStatus: OOM killed", "137 Error")];
 
 /// For calls and fields that are newer.

@@ -104,12 +104,12 @@ async fn three_names(suite: Arc<Suite>) -> String {
         ("short id", image.id["sha256:".len()..][..13].to_string()),
         ("digest", digest),
     ];
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for (kind, name) in names {
         let found = status(&suite, &name).await.is_some_and(|found| found.id == image.id);
-        said.push(format!("{kind} {}", u8::from(found)));
+        results.push(format!("{kind} {}", u8::from(found)));
     }
-    said.join(", ")
+    results.join(", ")
 }
 
 async fn shown(suite: Arc<Suite>) -> String {

@@ -21,7 +21,7 @@ use cri::{
     AuthConfig, ContainerConfig, ImageService, ImageSpec, NamespaceMode, PodSandboxConfig, PullImageRequest,
     RunPodSandboxRequest, RuntimeService, Status,
 };
-use runtime::images::{Config, Images, Silent};
+use runtime::images::{Config, Images, NoProgress};
 use tokio::task::JoinSet;
 
 use crate::debian::{Registry, user};
@@ -153,21 +153,21 @@ async fn publish() -> Registry {
         working_dir: "/tmp".into(),
         ..Default::default()
     };
-    let id = images.build("maker.local/busybox:1", vec![layer()], config, &Silent).await.unwrap();
+    let id = images.build("maker.local/busybox:1", vec![layer()], config, &NoProgress).await.unwrap();
     for name in ["test/busybox:1", "own/digest:1"] {
         images.push(&id, &registry.name(name), user()).await.unwrap();
     }
     // Removing an image removes all its names, so the cases that remove images use other images.
     for (label, names) in [("one", &["lone/remove:1"][..]), ("two", &["lone/names:a", "lone/names:b"])] {
         let config = Config { env: vec![format!("LABEL={label}")], ..Default::default() };
-        let id = images.build("maker.local/lone:1", vec![layer()], config, &Silent).await.unwrap();
+        let id = images.build("maker.local/lone:1", vec![layer()], config, &NoProgress).await.unwrap();
         for name in names {
             images.push(&id, &registry.name(name), user()).await.unwrap();
         }
     }
     let sleep = ["/bin/busybox", "sleep", "1000000"].map(String::from).to_vec();
     let config = Config { entrypoint: sleep, ..Default::default() };
-    let pause = images.build("maker.local/pause:1", vec![layer()], config, &Silent).await.unwrap();
+    let pause = images.build("maker.local/pause:1", vec![layer()], config, &NoProgress).await.unwrap();
     images.push(&pause, &registry.name(PAUSE), user()).await.unwrap();
     registry
 }

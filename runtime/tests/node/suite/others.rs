@@ -58,8 +58,8 @@ async fn handlers(suite: Arc<Suite>) -> String {
     let status = suite.node.runtime.status(StatusRequest::default()).await.unwrap();
     let default = status.runtime_handlers.iter().any(|handler| handler.name.is_empty());
     let groups = status.features.is_some_and(|features| features.supplemental_groups_policy);
-    let said = [(default, "default handler"), (groups, "supplemental groups")];
-    said.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+    let results = [(default, "default handler"), (groups, "supplemental groups")];
+    results.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
 async fn verbose(suite: Arc<Suite>) -> String {
@@ -117,9 +117,9 @@ async fn container_list(suite: Arc<Suite>) -> String {
     suite.node.wait_exit(&other).await;
     let filter = Some(ContainerStatsFilter { pod_sandbox_id: pod.id, ..Default::default() });
     let list = suite.node.runtime.list_container_stats(ListContainerStatsRequest { filter }).await.unwrap();
-    let mut said: Vec<_> = list.stats.iter().map(measured).collect();
-    said.sort();
-    said.join(", ")
+    let mut results: Vec<_> = list.stats.iter().map(measured).collect();
+    results.sort();
+    results.join(", ")
 }
 
 async fn container_stream(suite: Arc<Suite>) -> String {

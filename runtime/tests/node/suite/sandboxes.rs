@@ -201,12 +201,12 @@ async fn filtered(suite: Arc<Suite>) -> String {
         ("not ready", in_state(PodSandboxState::Notready)),
         ("other", PodSandboxFilter { label_selector: labels(&[("case", "none")]), ..Default::default() }),
     ];
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for (name, filter) in table {
         let request = ListPodSandboxRequest { filter: Some(filter) };
-        said.push(format!("{name} {}", suite.node.runtime.list_pod_sandbox(request).await.unwrap().items.len()));
+        results.push(format!("{name} {}", suite.node.runtime.list_pod_sandbox(request).await.unwrap().items.len()));
     }
-    said.join(", ")
+    results.join(", ")
 }
 
 async fn streamed(suite: Arc<Suite>) -> String {

@@ -7,9 +7,9 @@ use cri::{
     AttachRequest, ExecRequest, ExecSyncRequest, NamespaceMode, PodSandboxStatusRequest, PortForwardRequest,
     RuntimeService, StopPodSandboxRequest,
 };
-use streaming::Carrier;
+use streaming::Transport;
 use streaming::port_forward::{Forwarder, SPDY_PREFERRED};
-use streaming::remote_command::{Ending, Options, Remote, Size};
+use streaming::remote_command::{CommandResult, Options, RemoteCommand, Size};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::sandboxes::networked;
@@ -117,24 +117,24 @@ fn exec_request(id: &str, command: &str) -> ExecRequest {
 }
 
 /// An exec in a container, over its URL.
-async fn exec(suite: &Suite, request: ExecRequest, carrier: Carrier) -> Remote {
+async fn exec(suite: &Suite, request: ExecRequest, carrier: Transport) -> RemoteCommand {
     let options = Options { stdin: request.stdin, stdout: request.stdout, stderr: request.stderr, tty: request.tty };
     let url = suite.node.runtime.exec(request).await.unwrap().url;
     command(&url, carrier, SPDY, options).await
 }
 
-fn describe(ending: Result<Ending, std::io::ErrorKind>) -> String {
+fn describe(ending: Result<CommandResult, std::io::ErrorKind>) -> String {
     match ending {
-        Ok(Ending::Success) => "Success".into(),
-        Ok(Ending::ExitCode { code, .. }) => format!("code {code}"),
-        Ok(Ending::Failed(why) | Ending::Internal(why)) => format!("failed: {why}"),
+        Ok(CommandResult::Success) => "Success".into(),
+        Ok(CommandResult::ExitCode { code, .. }) => format!("code {code}"),
+        Ok(CommandResult::Failed(why) | CommandResult::Internal(why)) => format!("failed: {why}"),
         Err(kind) => format!("{kind:?}"),
     }
 }
 
 async fn exec_spdy(suite: Arc<Suite>) -> String {
     let (_, id) = suite.running("exec-spdy", "sleep 1000").await;
-    let remote = exec(&suite, exec_request(&id, "cat; echo err >&2; exit 6"), Carrier::Spdy).await;
+    let remote = exec(&suite, exec_request(&id, "cat; echo err >&2; exit 6"), Transport::Spdy).await;
     let (out, err, ending) = talk(remote, b"typed").await;
     format!("{out}, {}, {}", err.trim(), describe(ending))
 }
@@ -142,19 +142,19 @@ async fn exec_spdy(suite: Arc<Suite>) -> String {
 async fn exec_websocket(suite: Arc<Suite>) -> String {
     let (_, id) = suite.running("exec-websocket", "sleep 1000").await;
     let request = ExecRequest { stdin: false, ..exec_request(&id, "echo out; echo err >&2; exit 6") };
-    let (out, err, ending) = talk(exec(&suite, request, Carrier::WebSocket).await, b"").await;
+    let (out, err, ending) = talk(exec(&suite, request, Transport::WebSocket).await, b"").await;
     format!("{}, {}, {}", out.trim(), err.trim(), describe(ending))
 }
 
 async fn exec_half_closed(suite: Arc<Suite>) -> String {
     let (_, id) = suite.running("exec-input", "sleep 1000").await;
-    let remote = exec(&suite, exec_request(&id, "wc -c"), Carrier::Spdy).await;
+    let remote = exec(&suite, exec_request(&id, "wc -c"), Transport::Spdy).await;
     let (out, _, ending) = talk(remote, b"12345").await;
     format!("{} bytes, {}", out.trim(), describe(ending))
 }
 
 /// Sends a terminal's size until a shell in it has seen it, then exits the shell.
-async fn resized(mut remote: Remote, end: &[u8]) -> String {
+async fn resized(mut remote: RemoteCommand, end: &[u8]) -> String {
     let (mut stdin, mut stdout) = (remote.stdin.take().unwrap(), remote.stdout.take().unwrap());
     let mut terminal = remote.resize.take().unwrap();
     terminal.resize(Size { width: 91, height: 33 }).await.unwrap();
@@ -168,7 +168,7 @@ async fn resized(mut remote: Remote, end: &[u8]) -> String {
 async fn exec_terminal(suite: Arc<Suite>) -> String {
     let (_, id) = suite.running("exec-terminal", "sleep 1000").await;
     let request = ExecRequest { tty: true, stderr: false, ..exec_request(&id, "exec sh") };
-    format!("33 91, {}", resized(exec(&suite, request, Carrier::Spdy).await, b"exit\n").await)
+    format!("33 91, {}", resized(exec(&suite, request, Transport::Spdy).await, b"exit\n").await)
 }
 
 async fn exec_once(suite: Arc<Suite>) -> String {
@@ -176,9 +176,9 @@ async fn exec_once(suite: Arc<Suite>) -> String {
     let request = ExecRequest { stdin: false, ..exec_request(&id, "true") };
     let url = suite.node.runtime.exec(request).await.unwrap().url;
     let options = Options { stdin: false, stdout: true, stderr: true, tty: false };
-    let (_, _, first) = talk(command(&url, Carrier::Spdy, SPDY, options).await, b"").await;
-    assert_eq!(first, Ok(Ending::Success));
-    let again = upgrade(&url, Carrier::Spdy, &[SPDY]).await.map(drop).unwrap_err();
+    let (_, _, first) = talk(command(&url, Transport::Spdy, SPDY, options).await, b"").await;
+    assert_eq!(first, Ok(CommandResult::Success));
+    let again = upgrade(&url, Transport::Spdy, &[SPDY]).await.map(drop).unwrap_err();
     again.split(':').next().unwrap().into()
 }
 
@@ -210,9 +210,9 @@ fn attach_request(id: &str, tty: bool) -> AttachRequest {
     AttachRequest { container_id: id.into(), stdin: true, tty, stdout: true, stderr: !tty }
 }
 
-async fn attach(suite: &Suite, id: &str, tty: bool) -> Remote {
+async fn attach(suite: &Suite, id: &str, tty: bool) -> RemoteCommand {
     let url = suite.node.runtime.attach(attach_request(id, tty)).await.unwrap().url;
-    command(&url, Carrier::Spdy, SPDY, Options { stdin: true, stdout: true, stderr: !tty, tty }).await
+    command(&url, Transport::Spdy, SPDY, Options { stdin: true, stdout: true, stderr: !tty, tty }).await
 }
 
 /// A container that reads its input.
@@ -229,17 +229,17 @@ async fn attach_streams(suite: Arc<Suite>) -> String {
     let script = "while read line; do [ $line = bye ] && exit 0; echo said $line; done; exit 1";
     let (_, id) = reader(&suite, "attach", script, false, false).await;
     let remote = attach(&suite, &id, false).await;
-    let Remote { stdin, stdout, stderr, resize, ending } = remote;
+    let RemoteCommand { stdin, stdout, stderr, resize, ending } = remote;
     let (mut stdin, mut stdout) = (stdin.unwrap(), stdout.expect("an output"));
-    let mut said = [0; 9];
+    let mut reply = [0; 9];
     stdin.write_all(b"one\n").await.unwrap();
-    stdout.read_exact(&mut said).await.unwrap();
+    stdout.read_exact(&mut reply).await.unwrap();
     stdin.write_all(b"bye\n").await.unwrap();
     let (out, _, ending) = tokio::join!(drain(Some(stdout)), drain(stderr), ending);
     drop((stdin, resize));
     let exit = suite.node.wait_exit(&id).await.exit_code;
-    let said = format!("{}{out}", String::from_utf8_lossy(&said));
-    format!("{}, {}, exit {exit}", said.trim(), describe(ending.map_err(|error| error.kind())))
+    let reply = format!("{}{out}", String::from_utf8_lossy(&reply));
+    format!("{}, {}, exit {exit}", reply.trim(), describe(ending.map_err(|error| error.kind())))
 }
 
 async fn attach_terminal(suite: Arc<Suite>) -> String {
@@ -281,8 +281,8 @@ async fn echo(suite: &Suite, name: &str) -> (Pod, String) {
 async fn forwarder(suite: &Suite, pod: &Pod, port: i32) -> Forwarder {
     let request = PortForwardRequest { pod_sandbox_id: pod.id.clone(), port: vec![port] };
     let url = suite.node.runtime.port_forward(request).await.unwrap().url;
-    let (_, io) = upgrade(&url, Carrier::Spdy, SPDY_PREFERRED).await.unwrap();
-    Forwarder::new(io, Carrier::Spdy)
+    let (_, io) = upgrade(&url, Transport::Spdy, SPDY_PREFERRED).await.unwrap();
+    Forwarder::new(io, Transport::Spdy)
 }
 
 async fn forward(suite: Arc<Suite>) -> String {

@@ -53,10 +53,10 @@ impl Plugin for InterPodAffinity {
         let weighted = spec.affinity.preferred.iter().chain(&spec.anti_affinity.preferred).map(|(_, term)| term);
         spec.anti_affinity.required.iter().chain(weighted).for_each(|term| snapshot.track_counts(query(term)));
         let keys = terms_of(pod).map(|(_, term)| &term.topology_key);
-        keys.for_each(|key| snapshot.follow(key));
+        keys.for_each(|key| snapshot.track_key(key));
         // Keys of assigned pods: a restarted scheduler sees them before it schedules a similar pod.
-        let unknown = snapshot.affinity.unfollowed(&snapshot.topology);
-        unknown.iter().for_each(|key| snapshot.follow(key));
+        let unknown = snapshot.affinity.untracked_keys(&snapshot.topology);
+        unknown.iter().for_each(|key| snapshot.track_key(key));
     }
 
     fn pre_filter(&self, cycle: Cycle) -> PreFilter {
@@ -70,12 +70,12 @@ impl Plugin for InterPodAffinity {
         slot.get::<Required>().map_or(Ok(()), |required| required.check(cycle, node.id))
     }
 
-    fn has_fast_refusals(&self) -> bool {
+    fn has_fast_rejections(&self) -> bool {
         true
     }
 
-    fn refuses(&self, cycle: Cycle, slot: &Slot, node: NodeId) -> bool {
-        slot.get::<Required>().is_some_and(|required| required.refuses(cycle.snapshot, node))
+    fn rejects(&self, cycle: Cycle, slot: &Slot, node: NodeId) -> bool {
+        slot.get::<Required>().is_some_and(|required| required.rejects(cycle.snapshot, node))
     }
 
     fn add_pod(&self, cycle: Cycle, slot: &mut Slot, added: &Arc<Pod>, node: &NodeState) {
@@ -113,10 +113,10 @@ impl Plugin for InterPodAffinity {
         let spec = &pod.spec;
         let keys = || terms_of(pod).map(|(_, term)| term.topology_key.as_str());
         let has_key = |labels: &Labels| keys().any(|key| labels.get(key).is_some());
-        let is_company = |other: &Pod| spec.affinity.required.iter().any(|term| may_mean(term, other));
+        let is_company = |other: &Pod| spec.affinity.required.iter().any(|term| may_match(term, other));
         let was_in_the_way = |other: &Pod| {
-            spec.anti_affinity.required.iter().any(|term| may_mean(term, other))
-                || other.spec.anti_affinity.required.iter().any(|term| may_mean(term, pod))
+            spec.anti_affinity.required.iter().any(|term| may_match(term, other))
+                || other.spec.anti_affinity.required.iter().any(|term| may_match(term, pod))
         };
         match event {
             Event::PodPlaced(other) => is_company(other),
@@ -135,7 +135,7 @@ impl Plugin for InterPodAffinity {
 }
 
 /// Whether a term may match a pod; its namespace selector is assumed to match.
-fn may_mean(term: &AffinityTerm, pod: &Pod) -> bool {
+fn may_match(term: &AffinityTerm, pod: &Pod) -> bool {
     let named = term.namespaces.binary_search(&pod.namespace).is_ok();
     term.selector.matches(&pod.labels) && (named || !term.namespace_selector.is_nothing())
 }

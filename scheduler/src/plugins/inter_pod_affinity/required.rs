@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Cycle, Refusal, Verdict};
+use crate::framework::{Cycle, Rejection, Verdict};
 use crate::snapshot::{KeyId, NodeId, Snapshot, TermEffect};
 use podmodel::{AffinityTerm, Pod};
 
-use super::tally::{Tally, of_key};
+use super::tally::{Tally, tally_for_key};
 use super::{query, query_of_all};
 
 const NO_COMPANY: &str = "node(s) didn't match pod affinity rules";
@@ -22,11 +22,11 @@ pub(super) struct Required {
     /// By key: pods with an anti-affinity term that matches this pod.
     unwanted: Vec<Tally>,
     /// The result of all of these while no pod is added or removed in simulation.
-    refused: Arc<Vec<Refused>>,
+    refused: Arc<Vec<RejectedDomains>>,
 }
 
 /// The rejected domains of a key.
-struct Refused {
+struct RejectedDomains {
     place: Option<KeyId>,
     domains: Vec<bool>,
     /// Whether nodes without the key are rejected.
@@ -37,7 +37,7 @@ impl Required {
     /// None if there is nothing to check.
     pub(super) fn new(cycle: Cycle) -> Option<Required> {
         let (snapshot, spec) = (cycle.snapshot, &cycle.pod.spec);
-        let unwanted = unwanted(cycle);
+        let unwanted = anti_affinity_tallies(cycle);
         if spec.affinity.required.is_empty() && spec.anti_affinity.required.is_empty() && unwanted.is_empty() {
             return None;
         }
@@ -59,80 +59,81 @@ impl Required {
     }
 
     /// Like [`Required::check`] on the current node, without the reason.
-    pub(crate) fn refuses(&self, snapshot: &Snapshot, node: NodeId) -> bool {
-        let is_refused = |one: &Refused| match one.place.and_then(|place| snapshot.topology.domain_at(place, node)) {
-            Some(domain) => one.domains.get(domain.at()).copied().unwrap_or(one.others),
-            None => one.others,
-        };
+    pub(crate) fn rejects(&self, snapshot: &Snapshot, node: NodeId) -> bool {
+        let is_refused =
+            |one: &RejectedDomains| match one.place.and_then(|place| snapshot.topology.domain_at(place, node)) {
+                Some(domain) => one.domains.get(domain.at()).copied().unwrap_or(one.others),
+                None => one.others,
+            };
         self.refused.iter().any(is_refused)
     }
 
     pub(super) fn check(&self, cycle: Cycle, node: NodeId) -> Verdict {
-        let is_any_here = |tallies: &[Tally]| tallies.iter().any(|tally| tally.here(cycle.snapshot, node) > 0);
-        if !self.has_company(cycle, node) {
-            return Err(Refusal::unresolvable(NO_COMPANY));
+        let is_any_here = |tallies: &[Tally]| tallies.iter().any(|tally| tally.count_on(cycle.snapshot, node) > 0);
+        if !self.satisfies_affinity(cycle, node) {
+            return Err(Rejection::unresolvable(NO_COMPANY));
         }
         if is_any_here(&self.avoided) {
-            return Err(Refusal::unschedulable(TOO_NEAR));
+            return Err(Rejection::unschedulable(TOO_NEAR));
         }
         match is_any_here(&self.unwanted) {
-            true => Err(Refusal::unschedulable(UNWANTED)),
+            true => Err(Rejection::unschedulable(UNWANTED)),
             false => Ok(()),
         }
     }
 
     /// The first pod of a group may be alone.
-    fn has_company(&self, cycle: Cycle, node: NodeId) -> bool {
+    fn satisfies_affinity(&self, cycle: Cycle, node: NodeId) -> bool {
         if self.company.iter().any(|tally| tally.domain(cycle.snapshot, node).is_none()) {
             return false;
         }
-        self.company.iter().all(|tally| tally.here(cycle.snapshot, node) > 0) || is_first(cycle, &self.company)
+        self.company.iter().all(|tally| tally.count_on(cycle.snapshot, node) > 0) || is_first(cycle, &self.company)
     }
 
     /// A pod is added to a node or removed.
     pub(super) fn change(&mut self, cycle: Cycle, other: &Pod, node: NodeId, by: i64) {
         let (snapshot, pod) = (cycle.snapshot, cycle.pod);
-        if means_all(snapshot, pod, other) {
+        if matches_all_terms(snapshot, pod, other) {
             self.company.iter_mut().for_each(|tally| tally.add(snapshot, node, by));
         }
         for (term, tally) in pod.spec.anti_affinity.required.iter().zip(&mut self.avoided) {
-            if means(snapshot, term, other) {
+            if matches_term(snapshot, term, other) {
                 tally.add(snapshot, node, by);
             }
         }
-        for term in other.spec.anti_affinity.required.iter().filter(|term| means(snapshot, term, pod)) {
-            of_key(&mut self.unwanted, snapshot, &term.topology_key).add(snapshot, node, by);
+        for term in other.spec.anti_affinity.required.iter().filter(|term| matches_term(snapshot, term, pod)) {
+            tally_for_key(&mut self.unwanted, snapshot, &term.topology_key).add(snapshot, node, by);
         }
     }
 }
 
 /// Whether no pod matches the affinity terms yet, and the pod matches its own.
 fn is_first(cycle: Cycle, company: &[Tally]) -> bool {
-    company.iter().all(|tally| tally.total == 0) && means_all(cycle.snapshot, cycle.pod, cycle.pod)
+    company.iter().all(|tally| tally.total == 0) && matches_all_terms(cycle.snapshot, cycle.pod, cycle.pod)
 }
 
 impl Tally {
-    fn refused(&self, others: bool, is_refused: impl Fn(i64) -> bool) -> Refused {
-        Refused { place: self.place, domains: self.sums.iter().map(|sum| is_refused(*sum)).collect(), others }
+    fn refused(&self, others: bool, is_refused: impl Fn(i64) -> bool) -> RejectedDomains {
+        RejectedDomains { place: self.place, domains: self.sums.iter().map(|sum| is_refused(*sum)).collect(), others }
     }
 }
 
-fn unwanted(cycle: Cycle) -> Vec<Tally> {
+fn anti_affinity_tallies(cycle: Cycle) -> Vec<Tally> {
     let snapshot = cycle.snapshot;
     let labels = snapshot.namespace_labels(&cycle.pod.namespace);
     let mut tallies = Vec::new();
-    for (_, term, counts) in snapshot.affinity.meaning(cycle.pod, labels, |wish| wish == TermEffect::Apart) {
-        of_key(&mut tallies, snapshot, &term.topology_key).add_all(snapshot, counts, 1);
+    for (_, term, counts) in snapshot.affinity.matching_terms(cycle.pod, labels, |wish| wish == TermEffect::Apart) {
+        tally_for_key(&mut tallies, snapshot, &term.topology_key).add_all(snapshot, counts, 1);
     }
     tallies
 }
 
-fn means(snapshot: &Snapshot, term: &AffinityTerm, pod: &Pod) -> bool {
+fn matches_term(snapshot: &Snapshot, term: &AffinityTerm, pod: &Pod) -> bool {
     term.matches(&pod.namespace, &pod.labels, snapshot.namespace_labels(&pod.namespace))
 }
 
 /// Whether a pod's required affinity terms all match another; false without terms.
-fn means_all(snapshot: &Snapshot, pod: &Pod, other: &Pod) -> bool {
+fn matches_all_terms(snapshot: &Snapshot, pod: &Pod, other: &Pod) -> bool {
     let terms = &pod.spec.affinity.required;
-    !terms.is_empty() && terms.iter().all(|term| means(snapshot, term, other))
+    !terms.is_empty() && terms.iter().all(|term| matches_term(snapshot, term, other))
 }

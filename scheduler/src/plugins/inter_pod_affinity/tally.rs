@@ -24,7 +24,7 @@ impl Tally {
         snapshot.topology.domain_at(self.place?, node)
     }
 
-    pub(super) fn here(&self, snapshot: &Snapshot, node: NodeId) -> i64 {
+    pub(super) fn count_on(&self, snapshot: &Snapshot, node: NodeId) -> i64 {
         let domain = self.domain(snapshot, node);
         domain.and_then(|domain| self.sums.get(domain.at())).copied().unwrap_or(0)
     }
@@ -54,7 +54,7 @@ impl Tally {
 }
 
 /// The tally of a key, created if missing.
-pub(crate) fn of_key<'a>(tallies: &'a mut Vec<Tally>, snapshot: &Snapshot, key: &Str) -> &'a mut Tally {
+pub(crate) fn tally_for_key<'a>(tallies: &'a mut Vec<Tally>, snapshot: &Snapshot, key: &Str) -> &'a mut Tally {
     let at = tallies.iter().position(|tally| tally.key == *key).unwrap_or_else(|| {
         tallies.push(Tally::new(snapshot, key));
         tallies.len() - 1

@@ -14,9 +14,9 @@ use podmodel::{Node, Policy, Spec, SpreadConstraint};
 const MOST: usize = 32;
 
 #[derive(Default)]
-pub(crate) struct EligibleNodes(Mutex<Vec<Known>>);
+pub(crate) struct EligibleNodes(Mutex<Vec<CachedEligibility>>);
 
-struct Known {
+struct CachedEligibility {
     spec: Arc<Spec>,
     honors: Honors,
     nodes_generation: u64,
@@ -63,7 +63,9 @@ impl EligibleNodes {
         }
         let mut known = self.0.lock();
         let generation = cycle.snapshot.nodes_generation();
-        let same = |one: &Known| one.honors == honors && one.nodes_generation == generation && is_same(&one.spec, spec);
+        let same = |one: &CachedEligibility| {
+            one.honors == honors && one.nodes_generation == generation && is_same(&one.spec, spec)
+        };
         if let Some(at) = known.iter().position(same) {
             return Eligible::Some(known[at].nodes.clone());
         }
@@ -71,7 +73,12 @@ impl EligibleNodes {
         if known.len() == MOST {
             known.remove(0);
         }
-        known.push(Known { spec: spec.clone(), honors, nodes_generation: generation, nodes: nodes.clone() });
+        known.push(CachedEligibility {
+            spec: spec.clone(),
+            honors,
+            nodes_generation: generation,
+            nodes: nodes.clone(),
+        });
         Eligible::Some(nodes)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Cycle, Refusal, Verdict};
+use crate::framework::{Cycle, Rejection, Verdict};
 use crate::snapshot::{Domain, Domains, KeyId, NodeId, NodeState, Snapshot};
 use podmodel::{Pod, SpreadConstraint};
 
@@ -13,7 +13,7 @@ const TOO_MANY: &str = "node(s) didn't match pod topology spread constraints";
 const NO_LABEL: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
 
 #[derive(Clone)]
-pub(super) struct Hard {
+pub(super) struct HardConstraints {
     constraints: Arc<Vec<SpreadConstraint>>,
     eligible: Vec<Eligible>,
     tallies: Vec<Tally>,
@@ -33,26 +33,26 @@ struct Tally {
     own: i64,
 }
 
-impl Hard {
-    pub(super) fn new(cycle: Cycle, constraints: Vec<SpreadConstraint>, nodes: &EligibleNodes) -> Hard {
+impl HardConstraints {
+    pub(super) fn new(cycle: Cycle, constraints: Vec<SpreadConstraint>, nodes: &EligibleNodes) -> HardConstraints {
         let eligible: Vec<Eligible> = constraints.iter().map(|one| nodes.of(cycle, one)).collect();
         let tally = |(one, eligible): (&SpreadConstraint, &Eligible)| {
             let others: Vec<&Domains> = domains_of(cycle.snapshot, &constraints, one);
             Tally::count(cycle, one, eligible, &others)
         };
         let tallies = constraints.iter().zip(&eligible).map(tally).collect();
-        Hard { constraints: Arc::new(constraints), eligible, tallies }
+        HardConstraints { constraints: Arc::new(constraints), eligible, tallies }
     }
 
     pub(super) fn check(&self, snapshot: &Snapshot, node: NodeId) -> Verdict {
         for (constraint, tally) in self.constraints.iter().zip(&self.tallies) {
             let Some(domain) = tally.key.and_then(|key| snapshot.topology.domain_at(key, node)) else {
-                return Err(Refusal::unresolvable(NO_LABEL));
+                return Err(Rejection::unresolvable(NO_LABEL));
             };
             let least = if tally.domains < constraint.min_domains { 0 } else { tally.least };
             let here = tally.pods.get(domain.at()).copied().flatten().unwrap_or(0);
             if here + tally.own - least > constraint.max_skew {
-                return Err(Refusal::unschedulable(TOO_MANY));
+                return Err(Rejection::unschedulable(TOO_MANY));
             }
         }
         Ok(())
@@ -103,11 +103,11 @@ impl Tally {
         let own = i64::from(constraint.selector.matches(&cycle.pod.labels));
         let key = cycle.snapshot.topology.key(&constraint.topology_key);
         let mut tally = Tally { key, domains: pods.iter().flatten().count() as i64, pods, own, ..Tally::default() };
-        tally.find_least();
+        tally.update_minimum();
         tally
     }
 
-    fn find_least(&mut self) {
+    fn update_minimum(&mut self) {
         self.least = self.pods.iter().flatten().min().copied().unwrap_or(0);
         self.at_least = self.pods.iter().flatten().filter(|pods| **pods == self.least).count();
     }
@@ -121,7 +121,7 @@ impl Tally {
             (true, ..) => (self.least, self.at_least) = (now, 1),
             (_, true, _) => self.at_least += 1,
             (_, _, true) if self.at_least > 1 => self.at_least -= 1,
-            (_, _, true) => self.find_least(),
+            (_, _, true) => self.update_minimum(),
             _ => {}
         }
     }

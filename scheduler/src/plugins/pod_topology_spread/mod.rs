@@ -15,8 +15,8 @@ use podmodel::{Labels, Pod, SpreadConstraint};
 
 use constraints::Defaults;
 use eligible::EligibleNodes;
-use hard::Hard;
-use soft::Soft;
+use hard::HardConstraints;
+use soft::SoftConstraints;
 
 pub(super) struct PodTopologySpread {
     defaults: Defaults,
@@ -48,7 +48,7 @@ impl Plugin for PodTopologySpread {
     fn prepare(&self, snapshot: &mut Snapshot, pod: &Arc<Pod>) {
         for is_hard in [true, false] {
             for constraint in self.constraints(snapshot, pod, is_hard) {
-                snapshot.follow(&constraint.topology_key);
+                snapshot.track_key(&constraint.topology_key);
                 snapshot.track_counts(constraints::query(pod, &constraint));
             }
         }
@@ -58,22 +58,22 @@ impl Plugin for PodTopologySpread {
         let constraints = self.constraints(cycle.snapshot, cycle.pod, true);
         match constraints.is_empty() {
             true => PreFilter::Skip,
-            false => PreFilter::Check(Slot::new(Hard::new(cycle, constraints, &self.eligible))),
+            false => PreFilter::Check(Slot::new(HardConstraints::new(cycle, constraints, &self.eligible))),
         }
     }
 
     fn filter(&self, cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
-        slot.get::<Hard>().map_or(Ok(()), |hard| hard.check(cycle.snapshot, node.id))
+        slot.get::<HardConstraints>().map_or(Ok(()), |hard| hard.check(cycle.snapshot, node.id))
     }
 
     fn add_pod(&self, cycle: Cycle, slot: &mut Slot, added: &Arc<Pod>, node: &NodeState) {
-        if let Some(hard) = slot.get_mut::<Hard>() {
+        if let Some(hard) = slot.get_mut::<HardConstraints>() {
             hard.change(cycle, added, node, 1);
         }
     }
 
     fn remove_pod(&self, cycle: Cycle, slot: &mut Slot, removed: &Arc<Pod>, node: &NodeState) {
-        if let Some(hard) = slot.get_mut::<Hard>() {
+        if let Some(hard) = slot.get_mut::<HardConstraints>() {
             hard.change(cycle, removed, node, -1);
         }
     }
@@ -85,15 +85,15 @@ impl Plugin for PodTopologySpread {
         }
         // System default constraints also spread over hosts if there are no zones.
         let needs_all = !cycle.pod.spec.spread.is_empty() || !self.defaults.is_system();
-        PreScore::Rate(Slot::new(Soft::new(cycle, constraints, nodes, needs_all, &self.eligible)))
+        PreScore::Rate(Slot::new(SoftConstraints::new(cycle, constraints, nodes, needs_all, &self.eligible)))
     }
 
     fn score(&self, cycle: Cycle, slot: &Slot, node: &NodeState) -> i64 {
-        slot.get::<Soft>().map_or(0, |soft| soft.score(cycle.snapshot, node.id))
+        slot.get::<SoftConstraints>().map_or(0, |soft| soft.score(cycle.snapshot, node.id))
     }
 
     fn normalize(&self, cycle: Cycle, slot: &Slot, nodes: &[NodeId], scores: &mut [i64]) {
-        if let Some(soft) = slot.get::<Soft>() {
+        if let Some(soft) = slot.get::<SoftConstraints>() {
             soft.normalize(cycle.snapshot, nodes, scores);
         }
     }

@@ -8,14 +8,14 @@ use super::constraints::{HOSTNAME, query};
 use super::eligible::EligibleNodes;
 
 #[derive(Clone)]
-pub(crate) struct Soft {
-    constraints: Vec<Weighed>,
+pub(crate) struct SoftConstraints {
+    constraints: Vec<WeightedConstraint>,
     /// Whether nodes without one of the keys are not scored.
     needs_all: bool,
 }
 
 #[derive(Clone)]
-struct Weighed {
+struct WeightedConstraint {
     key: Option<KeyId>,
     max_skew: i64,
     /// Topologies with few domains weigh more per pod, so that a large one does not dominate.
@@ -25,20 +25,20 @@ struct Weighed {
     by_node: bool,
 }
 
-impl Weighed {
+impl WeightedConstraint {
     fn domain(&self, snapshot: &Snapshot, node: NodeId) -> Option<Domain> {
         snapshot.topology.domain_at(self.key?, node)
     }
 }
 
-impl Soft {
+impl SoftConstraints {
     pub(super) fn new(
         cycle: Cycle,
         constraints: Vec<SpreadConstraint>,
         nodes: &[NodeId],
         needs_all: bool,
         eligible: &EligibleNodes,
-    ) -> Soft {
+    ) -> SoftConstraints {
         let snapshot = cycle.snapshot;
         let domains = |one: &SpreadConstraint| snapshot.topology.domains(&one.topology_key);
         let all: Vec<&Domains> = constraints.iter().filter_map(domains).collect();
@@ -51,13 +51,19 @@ impl Soft {
                 true => by_nodes(cycle, one),
                 false => by_domains(cycle, one, eligible, has_all),
             };
-            Weighed { key: snapshot.topology.key(&one.topology_key), max_skew: one.max_skew, weight, pods, by_node }
+            WeightedConstraint {
+                key: snapshot.topology.key(&one.topology_key),
+                max_skew: one.max_skew,
+                weight,
+                pods,
+                by_node,
+            }
         };
-        Soft { constraints: constraints.iter().map(weigh).collect(), needs_all }
+        SoftConstraints { constraints: constraints.iter().map(weigh).collect(), needs_all }
     }
 
     fn is_rated(&self, snapshot: &Snapshot, node: NodeId) -> bool {
-        let has = |one: &Weighed| one.domain(snapshot, node).is_some();
+        let has = |one: &WeightedConstraint| one.domain(snapshot, node).is_some();
         !self.needs_all || self.constraints.iter().all(has)
     }
 

@@ -8,7 +8,7 @@ use api::Str;
 use super::plan::Decision;
 
 #[derive(Default)]
-pub(crate) struct Assumed {
+pub(crate) struct AssumeCache {
     /// The claim key by volume name.
     volumes: BTreeMap<Str, Str>,
     /// The node by claim key, for volumes to be provisioned.
@@ -16,7 +16,7 @@ pub(crate) struct Assumed {
     pods: BTreeMap<Str, Arc<Decision>>,
 }
 
-impl Assumed {
+impl AssumeCache {
     /// The key of the claim that a volume is assumed for.
     pub(crate) fn owner_of(&self, volume: &str) -> Option<&str> {
         self.volumes.get(volume).map(Str::as_str)

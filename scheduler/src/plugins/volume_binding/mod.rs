@@ -10,27 +10,27 @@ use std::time::Duration;
 
 use stdx::sync::{Mutex, MutexGuard};
 
-use crate::framework::{Cycle, Event, Handle, Plugin, PluginFuture, Point, PreFilter, Refusal, Slot, Verdict};
+use crate::framework::{Cycle, Event, Handle, Plugin, PluginFuture, Point, PreFilter, Rejection, Slot, Verdict};
 use crate::plugins::volumes::{claim_names, is_own_claim};
 use crate::snapshot::{Kind, NodeState};
 use podmodel::Pod;
 
-pub(crate) use assumed::Assumed;
+pub(crate) use assumed::AssumeCache;
 use plan::Claims;
 
 pub(crate) struct VolumeBinding {
     /// How long a pod waits for its volumes after a node was chosen.
     timeout: Duration,
     /// Shared by all profiles: a volume is assigned once.
-    assumed: Arc<Mutex<Assumed>>,
+    assumed: Arc<Mutex<AssumeCache>>,
 }
 
 impl VolumeBinding {
-    pub(crate) fn new(timeout: Duration, assumed: Arc<Mutex<Assumed>>) -> VolumeBinding {
+    pub(crate) fn new(timeout: Duration, assumed: Arc<Mutex<AssumeCache>>) -> VolumeBinding {
         VolumeBinding { timeout, assumed }
     }
 
-    fn assumed(&self) -> MutexGuard<'_, Assumed> {
+    fn assumed(&self) -> MutexGuard<'_, AssumeCache> {
         self.assumed.lock()
     }
 }
@@ -50,7 +50,7 @@ impl Plugin for VolumeBinding {
         }
         match Claims::of(&cycle.snapshot.storage, &self.assumed(), cycle.pod) {
             Ok(claims) => PreFilter::Check(Slot::new(claims)),
-            Err(refusal) => PreFilter::Refuse(refusal),
+            Err(rejection) => PreFilter::Refuse(rejection),
         }
     }
 
@@ -83,19 +83,19 @@ impl Plugin for VolumeBinding {
             Event::NodeAdded(_) => true,
             Event::NodeChanged { old, new } => old.labels != new.labels,
             Event::Object { kind: Kind::PersistentVolumeClaim, new, .. } => is_own_claim(pod, *new),
-            Event::Object { kind, new, .. } => new.is_some() && is_of_storage(*kind),
+            Event::Object { kind, new, .. } => new.is_some() && is_storage_kind(*kind),
             _ => false,
         }
     }
 }
 
-fn is_of_storage(kind: Kind) -> bool {
+fn is_storage_kind(kind: Kind) -> bool {
     use Kind::{CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, StorageClass};
     matches!(kind, PersistentVolume | StorageClass | CsiNode | CsiDriver | CsiStorageCapacity)
 }
 
-fn refuse<T>(reason: impl Into<crate::framework::Reason>) -> Result<T, Refusal> {
-    Err(Refusal::unresolvable(reason))
+fn reject<T>(reason: impl Into<crate::framework::Reason>) -> Result<T, Rejection> {
+    Err(Rejection::unresolvable(reason))
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use api::Str;
 
-use super::assumed::Assumed;
-use super::refuse;
-use crate::framework::Refusal;
+use super::assumed::AssumeCache;
+use super::reject;
+use crate::framework::Rejection;
 use crate::plugins::volumes::not_found;
 use crate::snapshot::Storage;
 use podmodel::storage::{BindingMode, Claim, PersistentVolume, StorageClass};
@@ -17,7 +17,7 @@ const NO_VOLUME: &str = "node(s) didn't find available persistent volumes to bin
 const NO_SPACE: &str = "node(s) did not have enough free storage";
 const GONE: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 
-/// What to write for a pod on its node.
+/// The writes for a pod on its node.
 #[derive(Default)]
 pub(crate) struct Decision {
     /// A claim and its volume.
@@ -38,11 +38,11 @@ pub(super) struct Claims {
     /// The volumes of bound claims; None if deleted.
     bound: Vec<Option<Arc<PersistentVolume>>>,
     /// Smallest first.
-    delayed: Vec<Delayed>,
+    delayed: Vec<UnboundClaim>,
 }
 
 #[derive(Clone)]
-struct Delayed {
+struct UnboundClaim {
     claim: Arc<Claim>,
     /// The node that the volume is already provisioned for.
     selected: Option<Str>,
@@ -62,7 +62,7 @@ struct Provisioning {
 }
 
 impl Claims {
-    pub(super) fn of(storage: &Storage, assumed: &Assumed, pod: &Pod) -> Result<Claims, Refusal> {
+    pub(super) fn of(storage: &Storage, assumed: &AssumeCache, pod: &Pod) -> Result<Claims, Rejection> {
         let volumes = pod.spec.volumes.iter().filter_map(|volume| Some((volume, volume.claim(&pod.name)?)));
         let claims =
             volumes.map(|(volume, name)| usable(storage, pod, volume, &name)).collect::<Result<Vec<_>, _>>()?;
@@ -71,18 +71,19 @@ impl Claims {
             .iter()
             .map(|claim| delayed_class(storage, claim))
             .collect::<Option<Vec<_>>>()
-            .map_or_else(|| refuse("pod has unbound immediate PersistentVolumeClaims"), Ok)?;
-        let delay = |(claim, class): (&Arc<Claim>, &Arc<StorageClass>)| Delayed::of(storage, assumed, claim, class);
-        let mut delayed: Vec<Delayed> = open.into_iter().zip(classes).map(delay).collect();
+            .map_or_else(|| reject("pod has unbound immediate PersistentVolumeClaims"), Ok)?;
+        let delay =
+            |(claim, class): (&Arc<Claim>, &Arc<StorageClass>)| UnboundClaim::of(storage, assumed, claim, class);
+        let mut delayed: Vec<UnboundClaim> = open.into_iter().zip(classes).map(delay).collect();
         delayed.sort_by_key(|one| one.claim.wanted.size);
         let volume_of = |claim: &&Arc<Claim>| storage.volume(&claim.volume_name).cloned();
         Ok(Claims { bound: bound.iter().map(volume_of).collect(), delayed })
     }
 
-    pub(super) fn decide(&self, node: &Node) -> Result<Decision, Refusal> {
+    pub(super) fn decide(&self, node: &Node) -> Result<Decision, Rejection> {
         // The first failing claim gives the reason.
         let fails =
-            |volume: &&Option<Arc<PersistentVolume>>| volume.as_ref().is_none_or(|one| !one.is_reached_from(node));
+            |volume: &&Option<Arc<PersistentVolume>>| volume.as_ref().is_none_or(|one| !one.is_accessible_from(node));
         let failing = self.bound.iter().find(fails);
         let (far, gone) = (matches!(failing, Some(Some(_))), matches!(failing, Some(None)));
         let delayed = self.decide_delayed(node);
@@ -90,7 +91,7 @@ impl Claims {
         let reasons: Vec<_> = reasons.into_iter().flatten().map(Into::into).collect();
         match delayed {
             Ok(decision) if reasons.is_empty() => Ok(decision),
-            _ => Err(Refusal { is_final: true, reasons: reasons.into() }),
+            _ => Err(Rejection { is_final: true, reasons: reasons.into() }),
         }
     }
 
@@ -100,7 +101,7 @@ impl Claims {
         }
         let mut decision = Decision::default();
         let (selected, open): (Vec<_>, Vec<_>) = self.delayed.iter().partition(|one| one.selected.is_some());
-        let mut made: Vec<&Delayed> = selected;
+        let mut made: Vec<&UnboundClaim> = selected;
         for one in open {
             match one.volume(node, &decision.bindings) {
                 Some(volume) => decision.bindings.push((one.claim.clone(), volume)),
@@ -108,28 +109,28 @@ impl Claims {
             }
         }
         for one in made {
-            one.can_make(node)?;
+            one.can_provision(node)?;
             decision.provisions.push(one.claim.clone());
         }
         Ok(decision)
     }
 }
 
-impl Delayed {
-    fn of(storage: &Storage, assumed: &Assumed, claim: &Arc<Claim>, class: &Arc<StorageClass>) -> Delayed {
+impl UnboundClaim {
+    fn of(storage: &Storage, assumed: &AssumeCache, claim: &Arc<Claim>, class: &Arc<StorageClass>) -> UnboundClaim {
         let owner = |volume: &PersistentVolume| assumed.owner_of(&volume.name);
         let usable = |volume: &&Arc<PersistentVolume>| {
-            volume.is_alike(claim) && owner(volume).is_none_or(|owner| *owner == *claim.key)
+            volume.satisfies(claim) && owner(volume).is_none_or(|owner| *owner == *claim.key)
         };
-        let is_meant = |volume: &&&Arc<PersistentVolume>| volume.is_meant_for(claim) || owner(volume).is_some();
+        let is_meant = |volume: &&&Arc<PersistentVolume>| volume.is_reserved_for(claim) || owner(volume).is_some();
         let volumes: Vec<&Arc<PersistentVolume>> = storage.volumes_of(&claim.wanted.class).filter(usable).collect();
         let mut open: Vec<Arc<PersistentVolume>> =
             volumes.iter().filter(|volume| volume.serves(claim)).map(|volume| Arc::clone(volume)).collect();
         open.sort_by_key(|volume| volume.offered.size);
-        Delayed {
+        UnboundClaim {
             selected: claim.selected_node.clone().or_else(|| assumed.node_of(&claim.key).map(Str::new)),
             meant: volumes.iter().find(is_meant).map(|volume| Arc::clone(volume)),
-            provisioning: class.is_made().then(|| Provisioning::of(storage, class, claim)),
+            provisioning: class.is_provisioned().then(|| Provisioning::of(storage, class, claim)),
             open,
             claim: claim.clone(),
         }
@@ -138,13 +139,13 @@ impl Delayed {
     fn volume(&self, node: &Node, taken: &[(Arc<Claim>, Arc<PersistentVolume>)]) -> Option<Arc<PersistentVolume>> {
         let is_free = |volume: &PersistentVolume| !taken.iter().any(|(_, other)| other.name == volume.name);
         let found = match self.meant.as_ref().filter(|volume| is_free(volume)) {
-            Some(meant) => Some(meant).filter(|volume| volume.is_reached_from(node)),
-            None => self.open.iter().find(|volume| is_free(volume) && volume.is_reached_from(node)),
+            Some(meant) => Some(meant).filter(|volume| volume.is_accessible_from(node)),
+            None => self.open.iter().find(|volume| is_free(volume) && volume.is_accessible_from(node)),
         };
         found.cloned()
     }
 
-    fn can_make(&self, node: &Node) -> Result<(), &'static str> {
+    fn can_provision(&self, node: &Node) -> Result<(), &'static str> {
         let Some(provisioning) = &self.provisioning else { return Err(NO_VOLUME) };
         let holds = |term: &Vec<Requirement>| term.iter().all(|one| one.matches(node.labels.get(&one.key)));
         let topologies = &provisioning.class.topologies;
@@ -168,11 +169,11 @@ impl Provisioning {
 }
 
 /// The claim of a volume, or why the pod cannot use it.
-fn usable<'a>(storage: &'a Storage, pod: &Pod, volume: &Volume, name: &str) -> Result<&'a Arc<Claim>, Refusal> {
+fn usable<'a>(storage: &'a Storage, pod: &Pod, volume: &Volume, name: &str) -> Result<&'a Arc<Claim>, Rejection> {
     let is_own = matches!(volume, Volume::Ephemeral { .. });
     let Some(claim) = storage.claim(&pod.namespace, name) else {
         if is_own {
-            return refuse(format!(
+            return reject(format!(
                 "waiting for ephemeral volume controller to create the persistentvolumeclaim \"{name}\""
             ));
         }
@@ -180,14 +181,14 @@ fn usable<'a>(storage: &'a Storage, pod: &Pod, volume: &Volume, name: &str) -> R
     };
     if claim.is_lost {
         let volume = &claim.volume_name;
-        return refuse(format!("persistentvolumeclaim \"{name}\" bound to non-existent persistentvolume \"{volume}\""));
+        return reject(format!("persistentvolumeclaim \"{name}\" bound to non-existent persistentvolume \"{volume}\""));
     }
     if claim.is_terminating {
-        return refuse(format!("persistentvolumeclaim \"{name}\" is being deleted"));
+        return reject(format!("persistentvolumeclaim \"{name}\" is being deleted"));
     }
     if is_own && claim.owner.as_ref() != Some(&pod.uid) {
         let Pod { namespace, name: pod, .. } = pod;
-        return refuse(format!("PVC {namespace}/{name} was not created for pod {namespace}/{pod} (pod is not owner)"));
+        return reject(format!("PVC {namespace}/{name} was not created for pod {namespace}/{pod} (pod is not owner)"));
     }
     Ok(claim)
 }

@@ -17,11 +17,11 @@ const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
 pub(super) async fn bind(handle: &Handle, node: &str, decision: &Decision, timeout: Duration) -> Result<()> {
     for (claim, volume) in &decision.bindings {
-        let object = as_decided(handle, Kind::PersistentVolume, &volume.name, &volume.version)?;
+        let object = unchanged_object(handle, Kind::PersistentVolume, &volume.name, &volume.version)?;
         handle.client.update(VOLUMES, "", &volume.name, &bound_to(&object, volume, claim)).await?;
     }
     for claim in decision.provisions.iter().filter(|claim| claim.selected_node.is_none()) {
-        let object = as_decided(handle, Kind::PersistentVolumeClaim, &claim.key, &claim.version)?;
+        let object = unchanged_object(handle, Kind::PersistentVolumeClaim, &claim.key, &claim.version)?;
         handle.client.update(CLAIMS, &claim.namespace, &claim.name, &selecting(&object, node)).await?;
     }
     let wait = wait(handle, node, decision);
@@ -30,7 +30,7 @@ pub(super) async fn bind(handle: &Handle, node: &str, decision: &Decision, timeo
 }
 
 /// The object of the decision with its version, so that concurrent changes are not overwritten.
-fn as_decided(handle: &Handle, kind: Kind, key: &str, version: &str) -> Result<Arc<Tree>> {
+fn unchanged_object(handle: &Handle, kind: Kind, key: &str, version: &str) -> Result<Arc<Tree>> {
     let is_same = |object: &Arc<Tree>| object.str("metadata.resourceVersion") == version;
     let changed = || Error::failed(format!("{kind:?} {key:?} has changed since the decision"));
     handle.objects.get(kind, key).filter(is_same).ok_or_else(changed)

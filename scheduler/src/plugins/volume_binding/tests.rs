@@ -3,7 +3,7 @@ use api::{Tree, list, tree};
 use super::*;
 use crate::framework::PreFilter;
 use crate::snapshot::Snapshot;
-use crate::testing::{Fixed, Written, node, pod};
+use crate::testing::{FixedObjects, ObjectBuilder, node, pod};
 
 fn claim(name: &str, class: &str) -> Tree {
     let requests = tree! { "requests" => tree! { "storage" => "1Gi" } };
@@ -13,13 +13,13 @@ fn claim(name: &str, class: &str) -> Tree {
     }
 }
 
-fn user_of(name: &str, claim: &str) -> Written {
+fn user_of(name: &str, claim: &str) -> ObjectBuilder {
     let volume = tree! { "persistentVolumeClaim" => tree! { "claimName" => claim } };
     pod(name).with("spec.volumes", list![volume])
 }
 
 fn world() -> Snapshot {
-    let mut objects = Fixed::default();
+    let mut objects = FixedObjects::default();
     let class = |name: &str, provisioner: &str| {
         let mode = "WaitForFirstConsumer";
         tree! { "metadata" => tree! { "name" => name }, "provisioner" => provisioner, "volumeBindingMode" => mode }
@@ -43,7 +43,7 @@ fn world() -> Snapshot {
 }
 
 /// Whether the pod fits the node; then its volumes are assumed there.
-fn take(plugin: &VolumeBinding, snapshot: &Snapshot, pod: &Written, node: &str) -> bool {
+fn take(plugin: &VolumeBinding, snapshot: &Snapshot, pod: &ObjectBuilder, node: &str) -> bool {
     let pod = pod.pod();
     let cycle = Cycle { snapshot, pod: &pod };
     let PreFilter::Check(slot) = plugin.pre_filter(cycle) else { panic!("it has claims") };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::Str;
 
 use super::{claim_names, is_own_claim};
-use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
+use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Rejection, Slot, Verdict};
 use crate::snapshot::{Kind, NodeState, Storage};
 use podmodel::storage::{Claim, Disk};
 use podmodel::{Pod, Volume};
@@ -36,8 +36,8 @@ impl Plugin for NodeVolumeLimits {
     fn filter(&self, cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
         let Some(RequiredDisks(wanted)) = slot.get::<RequiredDisks>() else { return Ok(()) };
         let storage = &cycle.snapshot.storage;
-        if let Some(driver) = missing(storage, wanted, node.name()) {
-            return Err(Refusal::unschedulable(format!("{driver} CSI driver is not installed on the node")));
+        if let Some(driver) = missing_driver(storage, wanted, node.name()) {
+            return Err(Rejection::unschedulable(format!("{driver} CSI driver is not installed on the node")));
         }
         let Some(limits) = storage.csi_node(node.name()).filter(|limits| !limits.limits.is_empty()) else {
             return Ok(());
@@ -54,7 +54,7 @@ impl Plugin for NodeVolumeLimits {
             more > 0 && of(driver, &attached) + more > *most
         };
         match limits.limits.iter().any(is_over) {
-            true => Err(Refusal::unschedulable("node(s) exceed max volume count")),
+            true => Err(Rejection::unschedulable("node(s) exceed max volume count")),
             false => Ok(()),
         }
     }
@@ -72,7 +72,7 @@ impl Plugin for NodeVolumeLimits {
 }
 
 /// A driver of the pod's volumes that is required on the node but not installed.
-fn missing<'a>(storage: &Storage, wanted: &'a BTreeSet<Disk>, node: &str) -> Option<&'a Str> {
+fn missing_driver<'a>(storage: &Storage, wanted: &'a BTreeSet<Disk>, node: &str) -> Option<&'a Str> {
     let is_there = |driver: &Str| storage.csi_node(node).is_some_and(|node| node.drivers.contains(driver));
     let mut drivers = wanted.iter().map(|disk| &disk.driver);
     drivers.find(|driver| storage.is_required_on_nodes(driver) && !is_there(driver))
@@ -87,8 +87,8 @@ fn disks_of(storage: &Storage, pod: &Pod) -> BTreeSet<Disk> {
 /// An inline disk of a pod.
 fn own_disk(volume: &Volume) -> Option<Disk> {
     match volume {
-        Volume::GcePersistentDisk { name, .. } => Some(Disk::of_plugin("gcePersistentDisk", name)),
-        Volume::AwsElasticBlockStore { id, .. } => Some(Disk::of_plugin("awsElasticBlockStore", id)),
+        Volume::GcePersistentDisk { name, .. } => Some(Disk::from_in_tree_plugin("gcePersistentDisk", name)),
+        Volume::AwsElasticBlockStore { id, .. } => Some(Disk::from_in_tree_plugin("awsElasticBlockStore", id)),
         _ => None,
     }
     .flatten()
@@ -98,7 +98,7 @@ fn own_disk(volume: &Volume) -> Option<Disk> {
 fn disk(storage: &Storage, claim: &Claim) -> Option<Disk> {
     match storage.volume(&claim.volume_name) {
         Some(volume) => volume.disk.clone(),
-        None => Some(Disk::to_be_made(&storage.class(&claim.wanted.class)?.provisioner, &claim.key)),
+        None => Some(Disk::for_provisioning(&storage.class(&claim.wanted.class)?.provisioner, &claim.key)),
     }
 }
 
@@ -107,10 +107,10 @@ mod tests {
     use api::{Tree, list, tree};
 
     use super::*;
-    use crate::testing::{Fixed, World, Written, node, pod};
+    use crate::testing::{FixedObjects, ObjectBuilder, TestCluster, node, pod};
 
     /// A pod with an inline disk of an in-tree plugin.
-    fn user_of(disk: &str) -> Written {
+    fn user_of(disk: &str) -> ObjectBuilder {
         pod(disk).with("spec.volumes", list![tree! { "awsElasticBlockStore" => tree! { "volumeID" => disk } }])
     }
 
@@ -135,11 +135,11 @@ mod tests {
         for (wants, name, fits) in
             [(true, "has", true), (true, "bare", false), (true, "silent", false), (false, "bare", true)]
         {
-            let mut objects = Fixed::default();
+            let mut objects = FixedObjects::default();
             objects.put(Kind::CsiDriver, driver(wants));
             objects.put(Kind::CsiNode, csi_node("has", "kubernetes.io/aws-ebs"));
             objects.put(Kind::CsiNode, tree! { "metadata" => tree! { "name" => "bare" } });
-            let mut world = World::with(objects);
+            let mut world = TestCluster::with(objects);
             world.node(node(name));
             let verdict = world.filter(&NodeVolumeLimits, user_of("one"), name);
             let want = if fits { Ok(()) } else { Err("ebs.csi.aws.com CSI driver is not installed on the node") };
@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn migrated_disks_count_for_their_driver() {
-        let mut objects = Fixed::default();
+        let mut objects = FixedObjects::default();
         objects.put(Kind::CsiNode, csi_node("moved", "kubernetes.io/aws-ebs"));
         objects.put(Kind::CsiNode, csi_node("old", ""));
-        let mut world = World::with(objects);
+        let mut world = TestCluster::with(objects);
         for name in ["moved", "old", "silent"] {
             world.node(node(name));
             let there = user_of("one").with("metadata.uid", format!("{name}-0")).on(name);

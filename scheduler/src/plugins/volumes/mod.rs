@@ -6,7 +6,7 @@ pub(super) mod zone;
 
 use api::{Str, Tree};
 
-use crate::framework::Refusal;
+use crate::framework::Rejection;
 use podmodel::{Pod, Volume};
 
 /// Claims that a pod refers to by name.
@@ -22,8 +22,8 @@ pub(crate) fn claim_names(pod: &Pod) -> impl Iterator<Item = Str> {
     pod.spec.volumes.iter().filter_map(|volume| volume.claim(&pod.name))
 }
 
-pub(super) fn not_found(resource: &str, name: &str) -> Refusal {
-    Refusal::unresolvable(format!("{resource} \"{name}\" not found"))
+pub(super) fn not_found(resource: &str, name: &str) -> Rejection {
+    Rejection::unresolvable(format!("{resource} \"{name}\" not found"))
 }
 
 /// Whether an event adds or changes a claim of the pod.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Str;
 
 use super::{is_own_claim, named_claims, not_found};
-use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
+use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Rejection, Slot, Verdict};
 use crate::snapshot::{Kind, NodeState};
 use podmodel::{Pod, Volume};
 
@@ -17,13 +17,13 @@ pub(crate) struct VolumeRestrictions;
 
 /// ReadWriteOncePod claims of the pod, and how often others use them.
 #[derive(Clone)]
-struct Exclusive {
+struct ExclusiveClaims {
     names: Vec<Str>,
     uses: i64,
 }
 
-impl Exclusive {
-    fn uses_of(&self, cycle: Cycle, other: &Pod) -> i64 {
+impl ExclusiveClaims {
+    fn count_uses(&self, cycle: Cycle, other: &Pod) -> i64 {
         if other.namespace != cycle.pod.namespace {
             return 0;
         }
@@ -45,12 +45,12 @@ impl Plugin for VolumeRestrictions {
             return PreFilter::Skip;
         }
         let mut exclusive = match exclusive_claims(cycle) {
-            Ok(names) => Exclusive { names, uses: 0 },
-            Err(refusal) => return PreFilter::Refuse(refusal),
+            Ok(names) => ExclusiveClaims { names, uses: 0 },
+            Err(rejection) => return PreFilter::Refuse(rejection),
         };
         if !exclusive.names.is_empty() {
             let pods = cycle.snapshot.nodes().flat_map(|node| &node.pods);
-            exclusive.uses = pods.map(|pod| exclusive.uses_of(cycle, pod)).sum();
+            exclusive.uses = pods.map(|pod| exclusive.count_uses(cycle, pod)).sum();
         }
         let has_disk = cycle.pod.spec.volumes.iter().any(is_disk);
         match has_disk || exclusive.uses > 0 {
@@ -63,23 +63,23 @@ impl Plugin for VolumeRestrictions {
         let disks = || cycle.pod.spec.volumes.iter().filter(|volume| is_disk(volume));
         let conflicts = |pod: &Arc<Pod>| disks().any(|one| pod.spec.volumes.iter().any(|other| conflict(one, other)));
         if node.pods.iter().any(conflicts) {
-            return Err(Refusal::unschedulable(NO_DISK));
+            return Err(Rejection::unschedulable(NO_DISK));
         }
-        match slot.get::<Exclusive>() {
-            Some(exclusive) if exclusive.uses > 0 => Err(Refusal::unschedulable(CLAIM_IN_USE)),
+        match slot.get::<ExclusiveClaims>() {
+            Some(exclusive) if exclusive.uses > 0 => Err(Rejection::unschedulable(CLAIM_IN_USE)),
             _ => Ok(()),
         }
     }
 
     fn add_pod(&self, cycle: Cycle, slot: &mut Slot, added: &Arc<Pod>, _node: &NodeState) {
-        if let Some(exclusive) = slot.get_mut::<Exclusive>() {
-            exclusive.uses += exclusive.uses_of(cycle, added);
+        if let Some(exclusive) = slot.get_mut::<ExclusiveClaims>() {
+            exclusive.uses += exclusive.count_uses(cycle, added);
         }
     }
 
     fn remove_pod(&self, cycle: Cycle, slot: &mut Slot, removed: &Arc<Pod>, _node: &NodeState) {
-        if let Some(exclusive) = slot.get_mut::<Exclusive>() {
-            exclusive.uses -= exclusive.uses_of(cycle, removed);
+        if let Some(exclusive) = slot.get_mut::<ExclusiveClaims>() {
+            exclusive.uses -= exclusive.count_uses(cycle, removed);
         }
     }
 
@@ -98,7 +98,7 @@ impl Plugin for VolumeRestrictions {
     }
 }
 
-fn exclusive_claims(cycle: Cycle) -> Result<Vec<Str>, Refusal> {
+fn exclusive_claims(cycle: Cycle) -> Result<Vec<Str>, Rejection> {
     let mut names = Vec::new();
     for name in named_claims(cycle.pod) {
         let claim = cycle.snapshot.storage.claim(&cycle.pod.namespace, name);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Str;
 
 use super::{is_own_claim, named_claims, not_found};
-use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
+use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Rejection, Slot, Verdict};
 use crate::snapshot::{Kind, NodeState};
 use podmodel::storage::{BindingMode, Claim, PersistentVolume};
 use podmodel::{Labels, Pod};
@@ -35,7 +35,7 @@ impl Plugin for VolumeZone {
 
     fn pre_filter(&self, cycle: Cycle) -> PreFilter {
         match volumes(cycle) {
-            Err(refusal) => PreFilter::Refuse(refusal),
+            Err(rejection) => PreFilter::Refuse(rejection),
             Ok(volumes) => {
                 let zones: Vec<_> = volumes.iter().flat_map(|volume| zones(volume)).collect();
                 if zones.is_empty() { PreFilter::Skip } else { PreFilter::Check(Slot::new(Zones(zones))) }
@@ -50,7 +50,7 @@ impl Plugin for VolumeZone {
         let says_none = KEYS.iter().all(|(key, _)| labels.get(key).is_none());
         match says_none || zones.iter().all(|(at, values)| is_in(labels, KEYS[*at], values)) {
             true => Ok(()),
-            false => Err(Refusal::unresolvable("node(s) had no available volume zone")),
+            false => Err(Rejection::unresolvable("node(s) had no available volume zone")),
         }
     }
 
@@ -79,7 +79,7 @@ fn zones(volume: &PersistentVolume) -> Vec<(usize, Vec<Str>)> {
 }
 
 /// The volumes of bound claims; claims with delayed binding have none yet.
-fn volumes<'a>(cycle: Cycle<'a>) -> Result<Vec<&'a Arc<PersistentVolume>>, Refusal> {
+fn volumes<'a>(cycle: Cycle<'a>) -> Result<Vec<&'a Arc<PersistentVolume>>, Rejection> {
     let storage = &cycle.snapshot.storage;
     let mut volumes = Vec::new();
     for name in named_claims(cycle.pod) {
@@ -96,17 +96,17 @@ fn volumes<'a>(cycle: Cycle<'a>) -> Result<Vec<&'a Arc<PersistentVolume>>, Refus
     Ok(volumes)
 }
 
-fn will_be_bound(cycle: Cycle, claim: &Claim) -> Result<(), Refusal> {
+fn will_be_bound(cycle: Cycle, claim: &Claim) -> Result<(), Rejection> {
     let name = &claim.wanted.class;
     if name.is_empty() {
-        return Err(Refusal::unresolvable("PersistentVolumeClaim had no pv name and storageClass name"));
+        return Err(Rejection::unresolvable("PersistentVolumeClaim had no pv name and storageClass name"));
     }
     let class = cycle.snapshot.storage.class(name);
     match class.ok_or_else(|| not_found("storageclass.storage.k8s.io", name))?.binding_mode {
         BindingMode::WaitForFirstConsumer => Ok(()),
         BindingMode::Unset => {
-            Err(Refusal::unresolvable(format!("VolumeBindingMode not set for StorageClass \"{name}\"")))
+            Err(Rejection::unresolvable(format!("VolumeBindingMode not set for StorageClass \"{name}\"")))
         }
-        BindingMode::Immediate => Err(Refusal::unresolvable("PersistentVolume had no name")),
+        BindingMode::Immediate => Err(Rejection::unresolvable("PersistentVolume had no name")),
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::authentication::jwt::{Key, Unverified};
 use crate::outbound::callout::{self, Client, Url, UrlError};
 
-/// How long a provider may take for one document.
+/// The timeout for one document of a provider.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Tokens with unknown keys must not each cause a request to the provider.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ const MAX_KEYS: usize = 256;
 /// Why the keys of a provider could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
-    #[error("the document of {0} is one of another issuer")]
+    #[error("the discovery document of {0} is of another issuer")]
     OtherIssuer(Url),
     #[error("jwks_uri: {0}")]
     KeysUrl(#[from] UrlError),
@@ -27,9 +27,9 @@ pub(crate) enum FetchError {
     NotHttps(Url),
     #[error(transparent)]
     Call(#[from] callout::Error),
-    #[error("{url} answers {code}")]
+    #[error("{url} returned {code}")]
     Code { url: Url, code: u16 },
-    #[error("{0} answers no JSON")]
+    #[error("{0} returned invalid JSON")]
     NotJson(Url),
 }
 
@@ -47,18 +47,18 @@ impl Keys {
         Keys { client, discovery, issuer, known: ArcSwap::default(), fetched: Mutex::default() }
     }
 
-    /// Whether a known key has signed the token; None where its key is not known.
+    /// Whether a known key has signed the token; None if its key is not known.
     pub(super) fn verifies(&self, token: &Unverified<'_>) -> Option<bool> {
         let id = token.header.str("kid");
         let known = self.known.load();
         let mut candidates = known.iter().filter(|key| id.is_empty() || key.id == id).peekable();
         candidates.peek()?;
         let good = candidates.any(|key| key.verifies(token));
-        // A token that names no key may be of one that is new.
+        // A token without a key ID may be signed with a new key.
         (good || !id.is_empty()).then_some(good)
     }
 
-    /// Fetches the keys, unless that has just been done. Of many concurrent callers one does it.
+    /// Fetches the keys, unless they have just been fetched. Of many concurrent callers only one sends the request.
     pub(super) async fn refresh(&self) -> Result<(), FetchError> {
         let mut fetched = self.fetched.lock().await;
         if fetched.is_some_and(|at| at.elapsed() < PAUSE) {
@@ -84,10 +84,10 @@ impl Keys {
     }
 
     async fn get(&self, url: &Url) -> Result<Tree, FetchError> {
-        let answer = self.client.get(url, TIMEOUT).await?;
-        if !answer.is_success() {
-            return Err(FetchError::Code { url: url.clone(), code: answer.code });
+        let response = self.client.get(url, TIMEOUT).await?;
+        if !response.is_success() {
+            return Err(FetchError::Code { url: url.clone(), code: response.code });
         }
-        json::decode(&answer.body).map_err(|_| FetchError::NotJson(url.clone()))
+        json::decode(&response.body).map_err(|_| FetchError::NotJson(url.clone()))
     }
 }

@@ -1,14 +1,16 @@
-//! Tokens of OpenID Connect providers. A token names its issuer; the issuer's keys are fetched when they
-//! are first needed, kept, and fetched again for a key that is not known.
+//! Tokens of OpenID Connect providers. A token names its issuer; the issuer's keys are fetched on first use, cached,
+//! and fetched again for an unknown key.
 
+pub(super) mod expressions;
 mod keys;
 
 use std::sync::Arc;
 
-use api::Tree;
+use api::{Map, Tree, list};
 use arc_swap::ArcSwap;
 use kinds::User;
 
+use self::expressions::{ExpressionError, Expressions};
 use super::jwt::{self, Unverified};
 use super::{Authenticator, TokenRequest, TokenVerdict, Verdict};
 use crate::common::users::with_authenticated_group;
@@ -17,7 +19,7 @@ use crate::outbound::callout::{Client, Url, UrlError};
 /// Clocks of providers may be this much ahead.
 const NOT_BEFORE_LEEWAY_SECONDS: i64 = 300;
 
-/// Why a token whose signature is good is refused.
+/// Why a token with a valid signature is rejected.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum ClaimError {
     #[error("verify token: expected audience in {0:?}")]
@@ -32,23 +34,27 @@ enum ClaimError {
     EmailNotVerified,
     #[error("the username claim is empty")]
     EmptyUsername,
-    #[error("parse groups claim {0:?}: it is neither a text nor a list of texts")]
+    #[error("parse groups claim {0:?}: must be a string or a list of strings")]
     Groups(String),
-    #[error("the groups claim {0:?} is kept elsewhere, which cannot be followed")]
+    #[error("the groups claim {0:?} is a distributed claim, which is not supported")]
     DistributedGroups(String),
     #[error("parse claim {0:?}: claim not present")]
     Missing(String),
-    #[error("parse claim {0:?}: it is no text")]
+    #[error("parse claim {0:?}: must be a string")]
     NotText(String),
+    #[error("error evaluating {0} expression: {1}")]
+    Expression(&'static str, ExpressionError),
+    #[error("empty username via CEL expression is not allowed")]
+    EmptyUsernameOfExpression,
 }
 
-/// One provider, and what its claims mean here.
+/// One provider, and the mapping of its claims.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     pub url: String,
-    /// Where the provider's document is, if not below its URL.
+    /// The URL of the discovery document, if it is not below the issuer's URL.
     pub discovery_url: Option<String>,
-    /// The provider's CA bundle in PEM; the system's if there is none.
+    /// The provider's CA bundle in PEM; None for the system's.
     pub certificate_authority: Option<String>,
     pub audiences: Vec<String>,
     pub algorithms: Vec<String>,
@@ -57,6 +63,8 @@ pub struct Rules {
     pub uid: Option<String>,
     /// Claims and the values that they must have.
     pub required: Vec<(String, String)>,
+    /// Expressions for `username`, `groups` and `uid` replace the claims.
+    pub expressions: Expressions,
 }
 
 /// A claim, and the prefix of the name that is built from it.
@@ -84,7 +92,7 @@ impl Issuer {
         Ok(Issuer { rules, keys })
     }
 
-    /// The keys may have to be fetched, which takes time.
+    /// Verifies a token. It waits if the keys have to be fetched.
     fn judge<'a>(
         self: Arc<Self>,
         auth: &'a Authenticator,
@@ -139,7 +147,7 @@ pub(crate) fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'
     issuer.clone().judge(auth, token, question)
 }
 
-/// The user of a token whose signature is good.
+/// The user of a token with a valid signature.
 fn owner(rules: &Rules, token: &Unverified<'_>, now: i64) -> Result<User, ClaimError> {
     let claims = &token.claims;
     if !token.audiences().iter().any(|audience| rules.audiences.iter().any(|wanted| wanted == audience)) {
@@ -147,16 +155,19 @@ fn owner(rules: &Rules, token: &Unverified<'_>, now: i64) -> Result<User, ClaimE
     }
     check_time(claims, now)?;
     let user = User {
-        name: username(&rules.username, claims)?,
-        uid: rules.uid.as_ref().map(|claim| text(claims, claim)).transpose()?.unwrap_or_default(),
-        groups: rules.groups.as_ref().map(|claim| groups(claim, claims)).transpose()?.unwrap_or_default(),
-        ..User::default()
+        name: username(rules, claims)?,
+        groups: groups(rules, claims)?,
+        uid: uid(rules, claims)?,
+        extra: extra(rules, claims)?,
     };
     for (name, value) in &rules.required {
         if text(claims, name)? != *value {
             return Err(ClaimError::Required(name.clone()));
         }
     }
+    let failed = |what: &'static str| move |error| ClaimError::Expression(what, error);
+    rules.expressions.check_claims(claims).map_err(failed("claim validation"))?;
+    rules.expressions.check_user(&user).map_err(failed("user info validation"))?;
     Ok(user)
 }
 
@@ -174,7 +185,13 @@ fn check_time(claims: &Tree, now: i64) -> Result<(), ClaimError> {
     Ok(())
 }
 
-fn username(claim: &Claim, claims: &Tree) -> Result<String, ClaimError> {
+fn username(rules: &Rules, claims: &Tree) -> Result<String, ClaimError> {
+    if let Some(expression) = &rules.expressions.username {
+        let name =
+            expression.text("username", claims).map_err(|error| ClaimError::Expression("username claim", error))?;
+        return if name.is_empty() { Err(ClaimError::EmptyUsernameOfExpression) } else { Ok(name) };
+    }
+    let claim = &rules.username;
     let name = text(claims, &claim.name)?;
     let verified = claims.get("email_verified").is_none_or(|verified| verified.as_bool() == Some(true));
     if claim.name == "email" && !verified {
@@ -183,8 +200,36 @@ fn username(claim: &Claim, claims: &Tree) -> Result<String, ClaimError> {
     if name.is_empty() { Err(ClaimError::EmptyUsername) } else { Ok(format!("{}{name}", claim.prefix)) }
 }
 
+fn groups(rules: &Rules, claims: &Tree) -> Result<Vec<String>, ClaimError> {
+    match (&rules.expressions.groups, &rules.groups) {
+        (Some(expression), _) => expression.texts(claims).map_err(|error| ClaimError::Expression("group claim", error)),
+        (None, Some(claim)) => groups_of_claim(claim, claims),
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+fn uid(rules: &Rules, claims: &Tree) -> Result<String, ClaimError> {
+    match (&rules.expressions.uid, &rules.uid) {
+        (Some(expression), _) => {
+            expression.text("uid", claims).map_err(|error| ClaimError::Expression("uid claim", error))
+        }
+        (None, Some(claim)) => text(claims, claim),
+        (None, None) => Ok(String::new()),
+    }
+}
+
+/// The attributes of the configuration, and the token's own name.
+fn extra(rules: &Rules, claims: &Tree) -> Result<Map, ClaimError> {
+    let mut extra = rules.expressions.extra(claims).map_err(|error| ClaimError::Expression("extra claim", error))?;
+    let id = claims.str("jti");
+    if !id.is_empty() {
+        extra.insert("authentication.kubernetes.io/credential-id", list![format!("JTI={id}")]);
+    }
+    Ok(extra)
+}
+
 /// A single group may be a string.
-fn groups(claim: &Claim, claims: &Tree) -> Result<Vec<String>, ClaimError> {
+fn groups_of_claim(claim: &Claim, claims: &Tree) -> Result<Vec<String>, ClaimError> {
     let bad = || ClaimError::Groups(claim.name.clone());
     let prefixed = |group: &Tree| group.as_str().map(|group| format!("{}{group}", claim.prefix)).ok_or_else(bad);
     match claims.get(&claim.name) {
@@ -242,13 +287,13 @@ mod tests {
     #[test]
     fn groups_that_are_kept_elsewhere_are_not_followed() {
         let claim = Claim { name: "roles".to_string(), prefix: String::new() };
-        let of = |text: &str| groups(&claim, &json::decode(text.as_bytes()).expect("claims"));
+        let of = |text: &str| groups_of_claim(&claim, &json::decode(text.as_bytes()).expect("claims"));
         assert_eq!(of("{}"), Ok(Vec::new()));
         assert_eq!(of(r#"{"_claim_names":{"other":"s"}}"#), Ok(Vec::new()));
         let error = of(r#"{"_claim_names":{"roles":"s"},"_claim_sources":{"s":{"endpoint":"https://a"}}}"#);
         assert_eq!(
             error.map_err(|error| error.to_string()),
-            Err("the groups claim \"roles\" is kept elsewhere, which cannot be followed".to_string())
+            Err("the groups claim \"roles\" is a distributed claim, which is not supported".to_string())
         );
     }
 
@@ -260,13 +305,13 @@ mod tests {
             (r#"{"exp":999}"#, "token is expired"),
             (r#"{"exp":"never"}"#, "token is expired"),
             (r#"{"nbf":1400}"#, "before the nbf"),
-            (r#"{"email":7}"#, "it is no text"),
+            (r#"{"email":7}"#, "must be a string"),
             (r#"{"email":""}"#, "the username claim is empty"),
             (r#"{"email_verified":false}"#, "email not verified"),
             (r#"{"email_verified":"yes"}"#, "email not verified"),
-            (r#"{"roles":[7]}"#, "neither a text nor a list"),
+            (r#"{"roles":[7]}"#, "a string or a list of strings"),
             (r#"{"tenant":"u"}"#, "required claim tenant value does not match"),
-            (r#"{"sub":null}"#, "it is no text"),
+            (r#"{"sub":null}"#, "must be a string"),
         ];
         for (claims, want) in cases {
             let got = judged(claims).err().map(|error| error.to_string()).unwrap_or_default();

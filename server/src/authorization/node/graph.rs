@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::{Tree, json};
 
-use crate::storage::cache::{Derived, Item};
+use crate::storage::cache::{DerivedState, Item};
 
 /// Storage paths, in the order in which the graph numbers them.
 pub(crate) const SOURCES: [&str; 5] =
@@ -33,7 +33,7 @@ pub(crate) struct Graph {
     nodes: HashMap<Kind, HashMap<Box<str>, Vec<Paths>>>,
     /// The claim of each bound volume.
     claims: HashMap<Arc<str>, Box<str>>,
-    /// The node that each volume of a node's own files is on.
+    /// The node of each local volume.
     local: HashMap<Arc<str>, Box<str>>,
     /// The volumes that need a secret, by the secret's key.
     volumes: HashMap<Box<str>, Vec<Arc<str>>>,
@@ -44,7 +44,7 @@ struct Paths {
     count: usize,
 }
 
-impl Derived for Graph {
+impl DerivedState for Graph {
     fn apply(&mut self, source: usize, old: Option<&Item>, new: Option<&Item>) {
         if source == 1 {
             old.into_iter().for_each(|item| self.forget_volume(item));
@@ -57,17 +57,17 @@ impl Derived for Graph {
         if old == new {
             return;
         }
-        old.into_iter().for_each(|edges| self.forget(&edges));
+        old.into_iter().for_each(|edges| self.remove_edges(&edges));
         new.into_iter().for_each(|edges| self.add(edges));
     }
 }
 
 impl Graph {
-    pub(super) fn leads(&self, kind: Kind, key: &str, node: &str) -> bool {
-        self.leads_directly(kind, key, node)
+    pub(super) fn is_related(&self, kind: Kind, key: &str, node: &str) -> bool {
+        self.is_directly_related(kind, key, node)
             || match kind {
-                // What is in a volume of its own disk is the node's to read anyway, and to erase: it must be able to see
-                // whether it may.
+                // A local volume is on the node's own disk, which the node can read and erase anyway. The node has to
+                // read the volume to find out whether it may erase it.
                 Kind::Volume => {
                     self.volume_leads(key, node) || self.local.get(key).is_some_and(|local| **local == *node)
                 }
@@ -78,13 +78,13 @@ impl Graph {
             }
     }
 
-    fn leads_directly(&self, kind: Kind, key: &str, node: &str) -> bool {
+    fn is_directly_related(&self, kind: Kind, key: &str, node: &str) -> bool {
         let ways = self.nodes.get(&kind).and_then(|objects| objects.get(key));
         ways.is_some_and(|ways| ways.iter().any(|way| *way.node == *node))
     }
 
     fn volume_leads(&self, volume: &str, node: &str) -> bool {
-        self.claims.get(volume).is_some_and(|claim| self.leads_directly(Kind::Claim, claim, node))
+        self.claims.get(volume).is_some_and(|claim| self.is_directly_related(Kind::Claim, claim, node))
     }
 
     fn add(&mut self, edges: Edges) {
@@ -97,7 +97,7 @@ impl Graph {
         }
     }
 
-    fn forget(&mut self, edges: &Edges) {
+    fn remove_edges(&mut self, edges: &Edges) {
         for (kind, key) in &edges.objects {
             let Some(objects) = self.nodes.get_mut(kind) else { continue };
             let Some(ways) = objects.get_mut(key.as_str()) else { continue };
@@ -134,7 +134,7 @@ impl Graph {
     }
 }
 
-/// What leads to one node because of one object.
+/// The edges to one node that come from one object.
 #[derive(Debug, PartialEq, Eq)]
 struct Edges {
     node: String,
@@ -246,7 +246,7 @@ fn read_volume(item: &Item) -> Tree {
     json::decode_only(&item.bytes, &["spec"]).unwrap_or_default()
 }
 
-/// The one node whose files a volume is made of.
+/// The node on whose disk a local volume is.
 fn node_of(volume: &Tree) -> Option<String> {
     let spec = volume.at("spec");
     let [term] = spec.list("nodeAffinity.required.nodeSelectorTerms") else { return None };
@@ -262,7 +262,7 @@ fn claim_of(volume: &Tree) -> Option<String> {
     (!claim.is_null()).then(|| format!("{}/{}", claim.str("namespace"), claim.str("name")))
 }
 
-/// The secrets that a kubelet needs for a volume; those without a namespace are in the claim's.
+/// The secrets that a kubelet needs for a volume; a secret without a namespace is in the namespace of the claim.
 fn volume_secrets(volume: &Tree) -> Vec<String> {
     let spec = volume.at("spec");
     let own = spec.str("claimRef.namespace");
@@ -329,14 +329,14 @@ mod tests {
                 (Kind::ResourceClaim, "a/rc"),
                 (Kind::ResourceClaim, "a/made"),
             ];
-            all.iter().filter(|(kind, key)| graph.leads(*kind, key, node)).count()
+            all.iter().filter(|(kind, key)| graph.is_related(*kind, key, node)).count()
         };
         graph.apply(0, None, Some(&pod("", "x")));
         assert_eq!(of(&graph, ""), 0, "a pod without a node leads nowhere");
         graph.apply(0, Some(&pod("", "x")), Some(&pod("n", "x")));
         assert_eq!((of(&graph, "n"), of(&graph, "m")), (11, 0));
-        assert!(!graph.leads(Kind::Secret, "b/key", "n"), "another namespace");
-        assert!(!graph.leads(Kind::ConfigMap, "a/key", "n"), "another kind");
+        assert!(!graph.is_related(Kind::Secret, "b/key", "n"), "another namespace");
+        assert!(!graph.is_related(Kind::ConfigMap, "a/key", "n"), "another kind");
         graph.apply(0, Some(&pod("n", "x")), None);
         assert_eq!(of(&graph, "n"), 0);
         graph.apply(0, None, Some(&pod("n", "kubernetes.io/config.mirror")));
@@ -350,9 +350,9 @@ mod tests {
         graph.apply(0, None, Some(&named("p")));
         graph.apply(0, None, Some(&named("q")));
         graph.apply(0, Some(&named("p")), None);
-        assert!(graph.leads(Kind::Account, "a/sa", "n"));
+        assert!(graph.is_related(Kind::Account, "a/sa", "n"));
         graph.apply(0, Some(&named("q")), None);
-        assert!(!graph.leads(Kind::Account, "a/sa", "n"));
+        assert!(!graph.is_related(Kind::Account, "a/sa", "n"));
     }
 
     #[test]
@@ -363,12 +363,12 @@ mod tests {
             r#"{"spec":{"claimRef":{"namespace":"a","name":"pvc"},"csi":{"nodeStageSecretRef":{"name":"s","namespace":"x"}}}}"#,
         );
         graph.apply(1, None, Some(&volume));
-        assert!(!graph.leads(Kind::Volume, "pv", "n"));
+        assert!(!graph.is_related(Kind::Volume, "pv", "n"));
         graph.apply(0, None, Some(&pod("n", "x")));
-        assert!(graph.leads(Kind::Volume, "pv", "n") && graph.leads(Kind::Secret, "x/s", "n"));
-        assert!(!graph.leads(Kind::Volume, "pv", "m"));
+        assert!(graph.is_related(Kind::Volume, "pv", "n") && graph.is_related(Kind::Secret, "x/s", "n"));
+        assert!(!graph.is_related(Kind::Volume, "pv", "m"));
         graph.apply(1, Some(&volume), None);
-        assert!(!graph.leads(Kind::Volume, "pv", "n") && !graph.leads(Kind::Secret, "x/s", "n"));
+        assert!(!graph.is_related(Kind::Volume, "pv", "n") && !graph.is_related(Kind::Secret, "x/s", "n"));
     }
 
     #[test]
@@ -377,14 +377,14 @@ mod tests {
         for (source, kind) in [(2, Kind::Attachment), (3, Kind::Slice), (4, Kind::CertificateRequest)] {
             let named = item("o", r#"{"spec":{"nodeName":"n"}}"#);
             graph.apply(source, None, Some(&named));
-            assert!(graph.leads(kind, "o", "n") && !graph.leads(kind, "o", "m"));
+            assert!(graph.is_related(kind, "o", "n") && !graph.is_related(kind, "o", "m"));
             graph.apply(source, Some(&named), Some(&item("o", r#"{"spec":{}}"#)));
-            assert!(!graph.leads(kind, "o", "n"));
+            assert!(!graph.is_related(kind, "o", "n"));
         }
     }
 
     #[test]
-    fn a_volume_of_a_nodes_own_disk_leads_to_it() {
+    fn local_volume_leads_to_its_node() {
         let volume = |source: &str, hosts: &str| {
             let json = r#"{"spec":{SOURCE,"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[
                 {"key":"kubernetes.io/hostname","operator":"In","values":HOSTS}]}]}}}}"#;
@@ -401,9 +401,9 @@ mod tests {
             let mut graph = Graph::default();
             let volume = volume(source, hosts);
             graph.apply(1, None, Some(&volume));
-            assert_eq!(graph.leads(Kind::Volume, "pv", "n"), leads, "{source} {hosts}");
+            assert_eq!(graph.is_related(Kind::Volume, "pv", "n"), leads, "{source} {hosts}");
             graph.apply(1, Some(&volume), None);
-            assert!(!graph.leads(Kind::Volume, "pv", "n"), "{source} {hosts}");
+            assert!(!graph.is_related(Kind::Volume, "pv", "n"), "{source} {hosts}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a kubelet may do: read what its own pods refer to, write what it reports itself, and nothing
-//! about other nodes. Which fields it may write is the business of the NodeRestriction admission plugin.
+//! The Node authorizer: a kubelet may read the objects that its own pods refer to and write its own reports, but
+//! nothing of other nodes. The NodeRestriction admission plugin checks the fields that it writes.
 
 mod graph;
 
@@ -45,9 +45,9 @@ impl Authorizer for Node {
         Some(match node_name(attributes.user) {
             None => Verdict::NO_OPINION,
             Some("") => Verdict::no_opinion(format!("unknown node for user {:?}", attributes.user.name)),
-            Some(node) => judge(node, attributes, &|kind, attributes| {
+            Some(node) => decide_request(node, attributes, &|kind, attributes| {
                 let key = key(attributes);
-                self.view.read(|graph| graph.leads(kind, &key, node))
+                self.view.read(|graph| graph.is_related(kind, &key, node))
             }),
         })
     }
@@ -67,62 +67,62 @@ fn key(attributes: &Attributes<'_>) -> String {
 }
 
 /// Whether an object is related to the requesting node.
-type Leads<'a> = &'a dyn Fn(Kind, &Attributes<'_>) -> bool;
+type RelationCheck<'a> = &'a dyn Fn(Kind, &Attributes<'_>) -> bool;
 
-fn judge(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+fn decide_request(node: &str, attributes: &Attributes<'_>, is_related: RelationCheck<'_>) -> Verdict {
     if attributes.path.is_some() {
         return by_rules(attributes);
     }
     match (attributes.group, attributes.resource) {
-        ("", "secrets") => read_one(node, Kind::Secret, attributes, leads),
-        ("", "configmaps") => read_one(node, Kind::ConfigMap, attributes, leads),
+        ("", "secrets") => read_one(node, Kind::Secret, attributes, is_related),
+        ("", "configmaps") => read_one(node, Kind::ConfigMap, attributes, is_related),
         ("", "persistentvolumeclaims") if attributes.subresource == "status" => match attributes.verb {
-            "update" | "patch" => related(node, Kind::Claim, attributes, leads),
+            "update" | "patch" => related(node, Kind::Claim, attributes, is_related),
             _ => Verdict::no_opinion("can only get/update/patch this type"),
         },
-        ("", "persistentvolumeclaims") => get_one(node, Kind::Claim, attributes, leads),
-        ("", "persistentvolumes") => get_one(node, Kind::Volume, attributes, leads),
-        ("resource.k8s.io", "resourceclaims") => get_one(node, Kind::ResourceClaim, attributes, leads),
-        ("storage.k8s.io", "volumeattachments") => get_one(node, Kind::Attachment, attributes, leads),
-        ("", "serviceaccounts") => account(node, attributes, leads),
+        ("", "persistentvolumeclaims") => get_one(node, Kind::Claim, attributes, is_related),
+        ("", "persistentvolumes") => get_one(node, Kind::Volume, attributes, is_related),
+        ("resource.k8s.io", "resourceclaims") => get_one(node, Kind::ResourceClaim, attributes, is_related),
+        ("storage.k8s.io", "volumeattachments") => get_one(node, Kind::Attachment, attributes, is_related),
+        ("", "serviceaccounts") => account(node, attributes, is_related),
         ("coordination.k8s.io", "leases") => lease(node, attributes),
         ("storage.k8s.io", "csinodes") => csi_node(node, attributes),
-        ("resource.k8s.io", "resourceslices") => slice(node, attributes, leads),
-        ("certificates.k8s.io", "podcertificaterequests") => certificate_request(node, attributes, leads),
+        ("resource.k8s.io", "resourceslices") => slice(node, attributes, is_related),
+        ("certificates.k8s.io", "podcertificaterequests") => certificate_request(node, attributes, is_related),
         ("", "nodes") => own_node(node, attributes),
-        ("", "pods") => pod(node, attributes, leads),
+        ("", "pods") => pod(node, attributes, is_related),
         _ => by_rules(attributes),
     }
 }
 
-/// What every node may do, whichever it is.
+/// The permissions that all nodes have.
 fn by_rules(attributes: &Attributes<'_>) -> Verdict {
     static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
     let rules = RULES.get_or_init(|| Rule::read_all(&crate::authorization::rbac::policy::cluster_role("system:node")));
     if rules.iter().any(|rule| rule.allows(attributes)) { Verdict::ALLOW } else { Verdict::NO_OPINION }
 }
 
-fn related(node: &str, kind: Kind, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+fn related(node: &str, kind: Kind, attributes: &Attributes<'_>, is_related: RelationCheck<'_>) -> Verdict {
     if attributes.name.is_empty() {
         return Verdict::no_opinion("No Object name found");
     }
-    if leads(kind, attributes) {
+    if is_related(kind, attributes) {
         return Verdict::ALLOW;
     }
     Verdict::no_opinion(format!("no relationship found between node '{node}' and this object"))
 }
 
-fn get_one(node: &str, kind: Kind, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+fn get_one(node: &str, kind: Kind, attributes: &Attributes<'_>, is_related: RelationCheck<'_>) -> Verdict {
     if attributes.verb != "get" {
         return Verdict::no_opinion("can only get individual resources of this type");
     }
     if !attributes.subresource.is_empty() {
         return Verdict::no_opinion("cannot get subresource");
     }
-    related(node, kind, attributes, leads)
+    related(node, kind, attributes, is_related)
 }
 
-fn read_one(node: &str, kind: Kind, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+fn read_one(node: &str, kind: Kind, attributes: &Attributes<'_>, is_related: RelationCheck<'_>) -> Verdict {
     if !attributes.is_read_only() {
         return Verdict::no_opinion("can only read resources of this type");
     }
@@ -132,13 +132,13 @@ fn read_one(node: &str, kind: Kind, attributes: &Attributes<'_>, leads: Leads<'_
     if attributes.namespace.is_empty() {
         return Verdict::no_opinion("can only read namespaced object of this type");
     }
-    related(node, kind, attributes, leads)
+    related(node, kind, attributes, is_related)
 }
 
-/// Tokens for its pods' accounts, and the accounts themselves, which say how images are pulled.
-fn account(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+/// Tokens for the service accounts of its pods, and the accounts themselves, which name the image pull secrets.
+fn account(node: &str, attributes: &Attributes<'_>, is_related: RelationCheck<'_>) -> Verdict {
     if attributes.verb == "get" {
-        return get_one(node, Kind::Account, attributes, leads);
+        return get_one(node, Kind::Account, attributes, is_related);
     }
     if attributes.verb != "create" || attributes.name.is_empty() {
         return Verdict::no_opinion("can only create tokens for individual service accounts");
@@ -146,14 +146,14 @@ fn account(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict
     if attributes.subresource != "token" {
         return Verdict::no_opinion("can only create token subresource of serviceaccount");
     }
-    related(node, Kind::Account, attributes, leads)
+    related(node, Kind::Account, attributes, is_related)
 }
 
 fn is_single_verb(verb: &str) -> bool {
     matches!(verb, "get" | "create" | "update" | "patch" | "delete")
 }
 
-/// The name of what is created is not known yet: admission looks at it.
+/// The name of a new object is not known yet: admission checks it.
 fn is_own(node: &str, attributes: &Attributes<'_>) -> bool {
     attributes.verb == "create" || attributes.name == node
 }
@@ -184,13 +184,13 @@ fn csi_node(node: &str, attributes: &Attributes<'_>) -> Verdict {
     Verdict::ALLOW
 }
 
-fn slice(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+fn slice(node: &str, attributes: &Attributes<'_>, is_related: RelationCheck<'_>) -> Verdict {
     if !attributes.subresource.is_empty() {
         return Verdict::no_opinion("cannot authorize ResourceSlice subresources");
     }
     match attributes.verb {
         "create" => Verdict::ALLOW,
-        "get" | "update" | "patch" | "delete" => related(node, Kind::Slice, attributes, leads),
+        "get" | "update" | "patch" | "delete" => related(node, Kind::Slice, attributes, is_related),
         "watch" | "list" | "deletecollection" if attributes.fields.exact("spec.nodeName") == Some(node) => {
             Verdict::ALLOW
         }
@@ -203,13 +203,13 @@ fn slice(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
     }
 }
 
-fn certificate_request(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+fn certificate_request(node: &str, attributes: &Attributes<'_>, is_related: RelationCheck<'_>) -> Verdict {
     if !attributes.subresource.is_empty() {
         return Verdict::no_opinion("nodes may not access the status subresource of PodCertificateRequests");
     }
     match attributes.verb {
         "create" => Verdict::ALLOW,
-        "get" => related(node, Kind::CertificateRequest, attributes, leads),
+        "get" => related(node, Kind::CertificateRequest, attributes, is_related),
         "list" | "watch" if attributes.fields.exact("spec.nodeName") == Some(node) => Verdict::ALLOW,
         "list" | "watch" => {
             Verdict::no_opinion("can only list/watch podcertificaterequests with spec.nodeName field selector")
@@ -218,7 +218,7 @@ fn certificate_request(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>
     }
 }
 
-/// By name and not by the graph, so that a kubelet can look for its node before there is one.
+/// Compares the name and does not use the graph: a kubelet reads its node before it has created it.
 fn own_node(node: &str, attributes: &Attributes<'_>) -> Verdict {
     match (attributes.subresource, attributes.verb) {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Verdict::ALLOW,
@@ -231,11 +231,11 @@ fn own_node(node: &str, attributes: &Attributes<'_>) -> Verdict {
     }
 }
 
-fn pod(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+fn pod(node: &str, attributes: &Attributes<'_>, is_related: RelationCheck<'_>) -> Verdict {
     match (attributes.subresource, attributes.verb) {
-        ("", "get") => get_one(node, Kind::Pod, attributes, leads),
+        ("", "get") => get_one(node, Kind::Pod, attributes, is_related),
         ("", "list" | "watch") if attributes.fields.exact("spec.nodeName") == Some(node) => Verdict::ALLOW,
-        ("", "list" | "watch") if !attributes.name.is_empty() => related(node, Kind::Pod, attributes, leads),
+        ("", "list" | "watch") if !attributes.name.is_empty() => related(node, Kind::Pod, attributes, is_related),
         ("", "list" | "watch") => Verdict::no_opinion("can only list/watch pods with spec.nodeName field selector"),
         ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Verdict::ALLOW,
         _ => Verdict::NO_OPINION,
@@ -254,11 +254,11 @@ mod tests {
     }
 
     /// Everything named `mine` has to do with node `n`.
-    fn ask(asked: &str, fields: &str) -> String {
+    fn ask(requested: &str, fields: &str) -> String {
         let user = kubelet("n");
-        let mut attributes = Attributes::parse(&user, asked);
+        let mut attributes = Attributes::parse(&user, requested);
         attributes.fields = FieldSelector::parse(fields).expect("the test's own selector");
-        let verdict = judge("n", &attributes, &|_, attributes| attributes.name == "mine");
+        let verdict = decide_request("n", &attributes, &|_, attributes| attributes.name == "mine");
         if verdict.is_allowed() { "allowed".to_string() } else { verdict.reason.to_string() }
     }
 
@@ -308,13 +308,13 @@ mod tests {
             ("list services", "allowed"),
             ("delete services@a x", ""),
         ];
-        for (asked, want) in cases {
-            assert_eq!(ask(asked, ""), want, "{asked}");
+        for (requested, want) in cases {
+            assert_eq!(ask(requested, ""), want, "{requested}");
         }
     }
 
     #[test]
-    fn a_node_lists_what_is_its_own() {
+    fn node_lists_only_its_own_objects() {
         let pods = "can only list/watch pods with spec.nodeName field selector";
         assert_eq!(ask("list pods", ""), pods);
         assert_eq!(ask("list pods", "spec.nodeName=m"), pods);

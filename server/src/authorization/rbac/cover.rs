@@ -1,4 +1,4 @@
-//! Whether rules give all that other rules give.
+//! Whether rules cover all permissions of other rules.
 
 use api::Str;
 
@@ -10,7 +10,7 @@ pub(crate) fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     wanted.iter().flat_map(break_down).filter(|part| !covers(own, part)).collect()
 }
 
-/// The rule as many that each have one verb, one resource and at most one name.
+/// Splits a rule into rules with one verb, one resource and at most one name each.
 fn break_down(rule: &Rule) -> Vec<Rule> {
     let mut parts = Vec::new();
     let one = |word: &Str| vec![word.clone()];

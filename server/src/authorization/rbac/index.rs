@@ -8,7 +8,7 @@ use api::{Tree, json};
 use kinds::User;
 
 use super::super::Rule;
-use crate::storage::cache::{Derived, Item};
+use crate::storage::cache::{DerivedState, Item};
 
 /// A binding refers to a role that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +43,7 @@ impl Grant {
         Grant { namespace: namespace.into(), of_cluster, role, ..Grant::default() }
     }
 
-    /// Its text behind a prefix, as a JSON string.
+    /// The text after a prefix, as a JSON string.
     pub(crate) fn quoted(&self, prefix: &'static str) -> &[u8] {
         self.quoted.get_or_init(|| {
             let mut out = Vec::new();
@@ -79,21 +79,21 @@ impl fmt::Display for Grant {
 
 /// The grants of one scope: a namespace or the whole cluster.
 #[derive(Default)]
-struct Lists {
+struct GrantLists {
     users: HashMap<Box<str>, Vec<Arc<Grant>>>,
     groups: HashMap<Box<str>, Vec<Arc<Grant>>>,
 }
 
 #[derive(Default)]
 pub(crate) struct Index {
-    /// By `NAMESPACE/NAME`.
+    /// The rules by `NAMESPACE/NAME`.
     roles: HashMap<Arc<str>, Vec<Rule>>,
     cluster_roles: HashMap<Arc<str>, Vec<Rule>>,
-    cluster: Lists,
-    namespaces: HashMap<Box<str>, Lists>,
+    cluster: GrantLists,
+    namespaces: HashMap<Box<str>, GrantLists>,
 }
 
-impl Derived for Index {
+impl DerivedState for Index {
     fn apply(&mut self, source: usize, old: Option<&Item>, new: Option<&Item>) {
         match source {
             0 => set_role(&mut self.roles, old, new),
@@ -117,8 +117,8 @@ fn set_role(roles: &mut HashMap<Arc<str>, Vec<Rule>>, old: Option<&Item>, new: O
 }
 
 impl Index {
-    /// Visits each grant of a user with its role's rules, or the reason why they are missing, until `look` returns that
-    /// it has seen enough: first those of the cluster, then those of the namespace.
+    /// Visits each grant of a user with the rules of its role, or with the reason why they are missing, until `look`
+    /// returns that it is done. Grants of the cluster come first, then those of the namespace.
     pub(crate) fn visit<'a>(
         &'a self,
         user: &User,
@@ -144,7 +144,7 @@ impl Index {
         found.map(Vec::as_slice).ok_or_else(|| grant.role_missing())
     }
 
-    fn lists(&mut self, namespace: &str) -> &mut Lists {
+    fn lists(&mut self, namespace: &str) -> &mut GrantLists {
         if namespace.is_empty() { &mut self.cluster } else { self.namespaces.entry(namespace.into()).or_default() }
     }
 
@@ -152,14 +152,14 @@ impl Index {
         let binding = read_binding(item);
         let lists = self.lists(item.namespace());
         for subject in binding.list("subjects") {
-            let Some((is_group, name)) = who(subject, item.namespace()) else { continue };
+            let Some((is_group, name)) = subject_identity(subject, item.namespace()) else { continue };
             let map = if is_group { &mut lists.groups } else { &mut lists.users };
             let grants = map.entry(name.into()).or_default();
             // A subject that is named twice has the role once.
             if grants.iter().any(|grant| *grant.binding == *item.name()) {
                 continue;
             }
-            // In the order of names, so that reasons do not depend on the order of writes.
+            // In the order of names: reasons must not depend on the order of writes.
             let at = grants.partition_point(|grant| *grant.binding < *item.name());
             grants.insert(at, Arc::new(grant(&binding, subject, item)));
         }
@@ -169,7 +169,7 @@ impl Index {
         let binding = read_binding(item);
         let lists = self.lists(item.namespace());
         for subject in binding.list("subjects") {
-            let Some((is_group, name)) = who(subject, item.namespace()) else { continue };
+            let Some((is_group, name)) = subject_identity(subject, item.namespace()) else { continue };
             let map = if is_group { &mut lists.groups } else { &mut lists.users };
             let Some(grants) = map.get_mut(name.as_str()) else { continue };
             grants.retain(|grant| *grant.binding != *item.name());
@@ -188,7 +188,7 @@ fn read_binding(item: &Item) -> Tree {
 }
 
 /// The group or the user of a subject; None for an invalid subject.
-fn who(subject: &Tree, namespace: &str) -> Option<(bool, String)> {
+fn subject_identity(subject: &Tree, namespace: &str) -> Option<(bool, String)> {
     let name = subject.str("name");
     match subject.str("kind") {
         "User" => Some((false, name.to_string())),
@@ -265,10 +265,10 @@ mod tests {
     }
 
     /// The reason of the grant that allows it, or what is missing.
-    fn ask(index: &Index, user: &str, groups: &[&str], asked: &str) -> String {
+    fn ask(index: &Index, user: &str, groups: &[&str], requested: &str) -> String {
         let groups = groups.iter().map(ToString::to_string).collect();
         let user = User { name: user.to_string(), groups, ..User::default() };
-        let attributes = Attributes::parse(&user, asked);
+        let attributes = Attributes::parse(&user, requested);
         let mut found = String::new();
         index.visit(&user, attributes.namespace, |grant, rules| match rules {
             Ok(rules) if rules.iter().any(|rule| rule.allows(&attributes)) => {
@@ -298,8 +298,8 @@ mod tests {
             ("x", &["devs"], "list pods@b", r#"ClusterRoleBinding "all" of ClusterRole "lister" to Group "devs""#),
             ("x", &["devs"], "list pods", r#"ClusterRoleBinding "all" of ClusterRole "lister" to Group "devs""#),
         ];
-        for (user, groups, asked, want) in cases {
-            assert_eq!(ask(&index, user, groups, asked), want, "{user} {asked}");
+        for (user, groups, requested, want) in cases {
+            assert_eq!(ask(&index, user, groups, requested), want, "{user} {requested}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Role-based access control: who is bound to which role, from the caches. The index follows every change of a role or
-//! binding incrementally, so that a decision looks only at the few grants of its user.
+//! Role-based access control: the bindings of users to roles, from the caches. The index applies every change of a role
+//! or binding incrementally: a decision reads only the few grants of its user.
 
 pub(crate) mod cover;
 mod index;

@@ -1,4 +1,4 @@
-//! The roles and bindings of a new cluster, read from the table beside this file.
+//! The roles and bindings of a new cluster, read from the table next to this file.
 
 use api::{Tree, tree};
 
@@ -20,7 +20,7 @@ pub(crate) fn namespaced_objects() -> Vec<Object> {
     objects().into_iter().filter(|object| !object.tree.str("metadata.namespace").is_empty()).collect()
 }
 
-/// A cluster role of the table; null where there is none of that name.
+/// A cluster role of the table; null if the table does not have it.
 pub(crate) fn cluster_role(name: &str) -> Tree {
     let is = |object: &Object| object.plural == "clusterroles" && object.tree.str("metadata.name") == name;
     objects().into_iter().find(is).map(|object| object.tree).unwrap_or_default()

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::*;
 
-/// A small generator with a seed, so that a failure can be run again.
+/// A small seeded generator: failures are reproducible.
 struct Random(u64);
 
 impl Random {
@@ -16,7 +16,7 @@ impl Random {
     }
 }
 
-const SHAPE: Shape = Shape { queues: 64, hand_size: 6, queue_length_limit: 50 };
+const SHAPE: QueueConfig = QueueConfig { queues: 64, hand_size: 6, queue_length_limit: 50 };
 
 /// One flow: how many requests it keeps in flight, their width and their duration.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ struct Running {
     flow: usize,
 }
 
-/// Drives flows that send their next request as soon as one is served, and checks the seats on the way.
+/// Simulates flows that send their next request as soon as one is served, and checks the seats at each step.
 struct Simulation {
     flows: Vec<Flow>,
     queues: Queues<usize>,
@@ -52,7 +52,7 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new(flows: Vec<Flow>, shape: Shape, limit: u32) -> Simulation {
+    fn new(flows: Vec<Flow>, shape: QueueConfig, limit: u32) -> Simulation {
         let count = flows.len();
         Simulation {
             flows,
@@ -151,7 +151,7 @@ fn flow(hash: u64, at_once: u32, millis: u64) -> Flow {
 fn a_light_flow_is_served_beside_a_flood() {
     let mut simulation = Simulation::new(vec![flow(11, 300, 20), flow(7_777_777, 1, 20)], SHAPE, 8);
     simulation.run(5_000);
-    // At best it is served without waiting: 250 times.
+    // Without any waiting it would be served 250 times.
     assert!(simulation.done[1] > 100, "{:?}", simulation.done);
     assert!(simulation.longest_wait[1] <= 40, "{:?}", simulation.longest_wait);
     assert_eq!(simulation.rejected[1], 0);
@@ -160,8 +160,8 @@ fn a_light_flow_is_served_beside_a_flood() {
 #[test]
 fn greedy_flows_get_equal_shares_whatever_their_requests_cost() {
     let wide = Flow { hash: 987_654_321, at_once: 40, seats: 4, millis: 10 };
-    // Hands that share no queue: what each flow gets is then up to the queues alone.
-    let one_queue = Shape { hand_size: 1, ..SHAPE };
+    // The flows share no queue: only the queueing decides the share of each flow.
+    let one_queue = QueueConfig { hand_size: 1, ..SHAPE };
     let mut simulation = Simulation::new(vec![flow(1, 40, 5), flow(2, 40, 50), wide], one_queue, 16);
     simulation.run(20_000);
     let most = *simulation.served.iter().max().expect("flows") as f64;
@@ -188,7 +188,7 @@ fn seats_are_never_exceeded_and_everyone_is_served() {
 }
 
 #[test]
-fn those_who_give_up_leave_nothing_behind() {
+fn cancelled_requests_release_everything() {
     let mut simulation = Simulation::new(vec![flow(5, 30, 10)], SHAPE, 2);
     simulation.run(5);
     let places: Vec<Ticket> = simulation.waiting.drain().map(|(_, (_, place))| place).collect();
@@ -203,22 +203,22 @@ fn those_who_give_up_leave_nothing_behind() {
 
 #[test]
 fn the_place_that_is_full_is_named() {
-    let tight = Shape { queues: 1, hand_size: 1, queue_length_limit: 1 };
+    let tight = QueueConfig { queues: 1, hand_size: 1, queue_length_limit: 1 };
     let mut queues = Queues::new(tight, 1, Duration::ZERO);
     assert!(matches!(queues.arrive(Duration::ZERO, 0, 1, || ()), Verdict::Run(_)));
     assert!(matches!(queues.arrive(Duration::ZERO, 0, 1, || ()), Verdict::Wait(_)));
     assert_eq!(queues.arrive(Duration::ZERO, 0, 1, || ()), Verdict::Reject(Reason::QueueFull));
-    let mut queues = Queues::new(Shape::default(), 1, Duration::ZERO);
+    let mut queues = Queues::new(QueueConfig::default(), 1, Duration::ZERO);
     assert!(matches!(queues.arrive(Duration::ZERO, 0, 1, || ()), Verdict::Run(_)));
     assert_eq!(queues.arrive(Duration::ZERO, 0, 1, || ()), Verdict::Reject(Reason::ConcurrencyLimit));
 }
 
 #[test]
-fn another_shape_and_another_limit_lose_nobody() {
+fn reconfiguration_loses_no_request() {
     let mut simulation = Simulation::new(vec![flow(5, 30, 10), flow(6, 30, 10)], SHAPE, 4);
     simulation.run(50);
     let before = simulation.queues.load();
-    simulation.queues.reshape(Shape { queues: 2, hand_size: 1, queue_length_limit: 50 });
+    simulation.queues.reshape(QueueConfig { queues: 2, hand_size: 1, queue_length_limit: 50 });
     assert_eq!(simulation.queues.load(), before);
     simulation.limit = 10;
     let woken = simulation.queues.set_limit(simulation.now(), 10);

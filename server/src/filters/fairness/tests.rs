@@ -1,4 +1,4 @@
-//! The stage on a whole server: which requests get a seat, wait, or are refused, and the headers of their responses.
+//! The stage on a whole server: which requests get a seat, wait, or are rejected, and the headers of their responses.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use api::{Tree, list, tree};
 use http::Method;
 
 use super::*;
-use crate::fairness::{ADJUSTMENT, lend};
+use crate::fairness::{ADJUSTMENT, rebalance_seats};
 use crate::request::limits::Limits;
 use crate::{Config, testing};
 
@@ -42,7 +42,7 @@ fn schema_of(user: &str, level: &str) -> Tree {
     }
 }
 
-/// A server on which bob has one seat.
+/// A server on which the user bob has one seat.
 async fn server(response: Tree) -> Arc<Server> {
     let limits = Limits { max_requests_inflight: 1, max_mutating_requests_inflight: 1, ..Limits::default() };
     let server = testing::server(Config { limits, ..Config::default() }).await;
@@ -65,26 +65,26 @@ fn get(user: &str) -> Call {
 
 async fn admitted(server: &Arc<Server>, call: &mut Call) -> Result<(), Status> {
     match admit(server, call) {
-        Step::Done(result) => result,
-        Step::Later(wait) => wait.await,
+        StageResult::Done(result) => result,
+        StageResult::Later(wait) => wait.await,
     }
 }
 
 #[tokio::test]
-async fn a_level_without_queues_refuses_at_once() {
+async fn level_without_queues_rejects_at_once() {
     let server = server(tree! { "type" => "Reject" }).await;
     let (mut first, mut second) = (get("bob"), get("bob"));
-    assert!(matches!(admit(&server, &mut first), Step::Done(Ok(()))));
+    assert!(matches!(admit(&server, &mut first), StageResult::Done(Ok(()))));
     let status = admitted(&server, &mut second).await.expect_err("no seat is left");
     assert_eq!((status.code, second.seats.too_many), (429, Some(1)));
-    let answer = too_many_answer(1);
-    assert_eq!(answer.headers()["retry-after"], "1");
+    let response = too_many_requests(1);
+    assert_eq!(response.headers()["retry-after"], "1");
     let mut headers = HeaderMap::new();
     sign(&mut headers, &second.seats);
     assert_eq!(headers["x-kubernetes-pf-flowschema-uid"], "schema-uid");
     assert_eq!(headers["x-kubernetes-pf-prioritylevel-uid"], "level-uid");
     // Other users are not affected, and bob's seat is released.
-    assert!(matches!(admit(&server, &mut get("ada")), Step::Done(Ok(()))));
+    assert!(matches!(admit(&server, &mut get("ada")), StageResult::Done(Ok(()))));
     drop(first);
     assert!(admitted(&server, &mut second).await.is_ok());
     server.fairness.show();
@@ -99,10 +99,10 @@ fn queuing() -> Tree {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_get_a_seat_or_a_refusal_in_time() {
+async fn waiting_requests_get_a_seat_or_time_out() {
     let server = server(queuing()).await;
     let mut first = get("bob");
-    assert!(matches!(admit(&server, &mut first), Step::Done(Ok(()))));
+    assert!(matches!(admit(&server, &mut first), StageResult::Done(Ok(()))));
     let waiting = {
         let server = server.clone();
         tokio::spawn(async move {
@@ -122,13 +122,13 @@ async fn those_who_wait_get_a_seat_or_a_refusal_in_time() {
 }
 
 #[tokio::test]
-async fn one_who_goes_away_while_waiting_takes_no_seat_along() {
+async fn cancelled_waiting_request_holds_no_seat() {
     let server = server(queuing()).await;
     let (mut first, mut gone, mut next) = (get("bob"), get("bob"), get("bob"));
     assert!(admitted(&server, &mut first).await.is_ok());
     drop(admit(&server, &mut gone));
     drop(first);
-    assert!(matches!(admit(&server, &mut next), Step::Done(Ok(()))));
+    assert!(matches!(admit(&server, &mut next), StageResult::Done(Ok(()))));
 }
 
 fn dumped(server: &Server, what: &str) -> Vec<String> {
@@ -138,7 +138,7 @@ fn dumped(server: &Server, what: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_sees_levels_queues_and_who_waits() {
+async fn dumps_levels_queues_and_waiting_requests() {
     let server = server(queuing()).await;
     let mut first = get("bob");
     assert!(admitted(&server, &mut first).await.is_ok());
@@ -197,7 +197,7 @@ fn lending(name: &str, shares: i64) -> Tree {
     level
 }
 
-/// Keeps so many requests of a user in flight, each of one second.
+/// Keeps `count` requests of a user in flight, each of one second.
 fn flood(server: &Arc<Server>, user: &'static str, count: usize) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..count {
@@ -214,7 +214,7 @@ fn flood(server: &Arc<Server>, user: &'static str, count: usize) -> tokio::task:
     tasks
 }
 
-/// What a level has by its shares, what it has now, and what is in use of that.
+/// The nominal seats of a level, its current limit, and the seats in use.
 fn seats_of(server: &Server, name: &str) -> (u32, u32, u32) {
     let plan = server.fairness.plan.load();
     let priority = plan.levels.iter().find(|priority| priority.name == name).expect("the level");
@@ -244,17 +244,17 @@ async fn lent_seats_come_back_to_whom_they_belong() {
     assert!(before > 60, "ada's seats are lent: {before}");
     assert!(seats_of(&server, "ada").1 < 5, "{:?}", seats_of(&server, "ada"));
 
-    // She has one or two at once, and all that are hers at the next turn; bob's requests end by themselves.
+    // Ada gets a seat or two immediately and her nominal seats with the next adjustment; bob's requests finish anyway.
     let _adas = flood(&server, "ada", 50);
     tokio::time::sleep(period).await;
     let (nominal, _, used) = seats_of(&server, "ada");
     assert!(used >= nominal, "{used} of {nominal}");
     let (_, limit, used) = seats_of(&server, "bob");
-    assert!(used <= limit && used <= 66, "bob keeps no seats of hers: {used} of {limit}");
+    assert!(used <= limit && used <= 66, "bob keeps no seats of ada: {used} of {limit}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn lent_seats_come_back_although_nobody_else_asks() {
+async fn lent_seats_return_without_other_requests() {
     let limits = Limits { max_requests_inflight: 60, max_mutating_requests_inflight: 40, ..Limits::default() };
     let server = testing::server(Config { limits, ..Config::default() }).await;
     let group = "flowcontrol.apiserver.k8s.io";
@@ -263,7 +263,7 @@ async fn lent_seats_come_back_although_nobody_else_asks() {
     server.fairness.reload(&server.registry.storage, &server.config.limits);
     let plan = server.fairness.plan.load_full();
     tokio::time::sleep(ADJUSTMENT).await;
-    lend(&plan, Instant::now());
+    rebalance_seats(&plan, Instant::now());
     plan.levels
         .iter()
         .find(|level| level.name == "ada")

@@ -1,7 +1,7 @@
 //! Impersonation. Each part of the impersonated identity must be allowed: first in one of the constrained modes, which
 //! also name the allowed requests, then in the legacy mode.
 
-mod requested;
+mod impersonated_user;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use kinds::User;
 use crate::Server;
 use crate::authentication::{AUTHENTICATED, UNAUTHENTICATED, anonymous};
 use crate::authorization::{Attributes, Reason, forbidden};
-use crate::call::{Call, Step};
+use crate::call::{Call, StageResult};
 use crate::request::head::RequestHead;
-use requested::Requested;
+use impersonated_user::ImpersonatedUser;
 
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
 const CORE: (&str, &str) = ("", "v1");
 
-/// A question to the authorizers about one part of the identity.
+/// An authorization check for one part of the identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Check {
     verb: String,
@@ -48,13 +48,13 @@ impl Check {
 }
 
 /// Puts the impersonated user into the call, and removes the headers.
-pub(super) fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
-    let requested = match Requested::take(&mut call.head.headers) {
-        Ok(None) => return Step::Done(Ok(())),
+pub(super) fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> StageResult<'a> {
+    let requested = match ImpersonatedUser::take(&mut call.head.headers) {
+        Ok(None) => return StageResult::Done(Ok(())),
         Ok(Some(requested)) => requested,
-        Err(status) => return Step::Done(Err(status)),
+        Err(status) => return StageResult::Done(Err(status)),
     };
-    Step::Later(Box::pin(async move {
+    StageResult::Later(Box::pin(async move {
         let requestor = call.caller.user.clone().ok_or_else(Status::unauthorized)?;
         let (user, mode) = allowed(server, &call.head, &requestor, &requested).await?;
         call.caller.user = Some(Arc::new(user));
@@ -64,12 +64,12 @@ pub(super) fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> St
     }))
 }
 
-/// The identity and the name of the first mode that allows it; otherwise the error of the first one.
+/// The identity and the name of the first mode that allows it; otherwise the error of the first mode.
 async fn allowed(
     server: &Server,
     head: &RequestHead,
     requestor: &User,
-    requested: &Requested,
+    requested: &ImpersonatedUser,
 ) -> Result<(User, &'static str), Status> {
     let mut first = None;
     for mode in MODES.iter().filter(|mode| (mode.applies)(requested, requestor)) {
@@ -86,7 +86,7 @@ async fn pass(
     head: &RequestHead,
     requestor: &User,
     mode: &Mode,
-    requested: &Requested,
+    requested: &ImpersonatedUser,
 ) -> Result<(), Status> {
     let requestor = &mode.requestor(requestor);
     if mode.is_constrained() {
@@ -115,22 +115,25 @@ async fn check(server: &Server, attributes: &Attributes<'_>) -> Result<(), Statu
 }
 
 struct Mode {
-    /// What follows `impersonate:`; empty for the old mode.
+    /// The text after `impersonate:`; empty for the legacy mode.
     name: &'static str,
-    applies: fn(&Requested, &User) -> bool,
+    applies: fn(&ImpersonatedUser, &User) -> bool,
 }
 
-/// In the order in which they are tried: the most restrictive comes first.
+/// In the order in which they are tried: the most restrictive first.
 static MODES: &[Mode] = &[
     Mode {
         name: "associated-node",
-        applies: |requested, requestor| requested.is_bare() && is_on_node(requestor, requested),
+        applies: |requested, requestor| requested.has_only_name() && is_on_node(requestor, requested),
     },
     Mode {
         name: "arbitrary-node",
-        applies: |requested, _| requested.is_bare() && node_name(&requested.name).is_some(),
+        applies: |requested, _| requested.has_only_name() && node_name(&requested.name).is_some(),
     },
-    Mode { name: "serviceaccount", applies: |requested, _| requested.is_bare() && account(&requested.name).is_some() },
+    Mode {
+        name: "serviceaccount",
+        applies: |requested, _| requested.has_only_name() && account(&requested.name).is_some(),
+    },
     Mode {
         name: "user-info",
         applies: |requested, _| node_name(&requested.name).is_none() && account(&requested.name).is_none(),
@@ -139,7 +142,8 @@ static MODES: &[Mode] = &[
 ];
 
 impl Mode {
-    /// The requestor that authorizers see. A kubelet is the same on all nodes, so that one decision holds for all.
+    /// The requestor for the authorizers. With the mode `associated-node` only the keys of the extra attributes are
+    /// passed: one decision is valid for all nodes.
     fn requestor<'a>(&self, requestor: &'a User) -> Cow<'a, User> {
         if self.name != "associated-node" {
             return Cow::Borrowed(requestor);
@@ -166,7 +170,7 @@ impl Mode {
     }
 
     /// Adds a check for each part of the identity; returns what this mode never allows.
-    fn checks(&self, requested: &Requested, checks: &mut Vec<Check>) -> Option<(Check, String)> {
+    fn checks(&self, requested: &ImpersonatedUser, checks: &mut Vec<Check>) -> Option<(Check, String)> {
         checks.push(self.user_check(&requested.name));
         if !requested.uid.is_empty() {
             checks.push(self.check(AUTHENTICATION, "uids", &requested.uid));
@@ -200,7 +204,7 @@ impl Mode {
             return Check { namespace: namespace.to_string(), ..check };
         }
         match node_name(user).filter(|_| self.is_constrained()) {
-            // A kubelet acts as its own node, whichever that is.
+            // A kubelet acts as its own node, whatever its name.
             Some(_) if self.name == "associated-node" => self.check(self.names(), "nodes", "*"),
             Some(node) => self.check(self.names(), "nodes", node),
             None => self.check(self.names(), "users", user),
@@ -239,7 +243,7 @@ fn refused_extra(key: &str, values: &[String]) -> Option<String> {
 }
 
 /// The requested identity, with its implicit groups.
-fn actual(mode: &Mode, requested: &Requested) -> User {
+fn actual(mode: &Mode, requested: &ImpersonatedUser) -> User {
     let mut groups = requested.groups.clone();
     if node_name(&requested.name).is_some() && mode.is_constrained() {
         groups = vec!["system:nodes".to_string()];
@@ -271,8 +275,8 @@ fn node_name(user: &str) -> Option<&str> {
     user.strip_prefix("system:node:").filter(|name| api::validation::dns1123_subdomain(name).is_empty())
 }
 
-/// A service account whose token was made for a pod on the node.
-fn is_on_node(requestor: &User, requested: &Requested) -> bool {
+/// A service account whose token is bound to a pod on the node.
+fn is_on_node(requestor: &User, requested: &ImpersonatedUser) -> bool {
     let bound = match requestor.extra.get(NODE_NAME).and_then(Tree::as_list) {
         Some([one]) => one.as_str(),
         _ => None,

@@ -1,16 +1,16 @@
-use super::requested::{GROUP, UID, USER};
+use super::impersonated_user::{GROUP, UID, USER};
 use super::*;
 use api::Map;
 use http::{HeaderMap, HeaderName};
 
-type Given<'a> = &'a [(&'static str, &'a str)];
+type HeaderList<'a> = &'a [(&'static str, &'a str)];
 
-fn requested(given: Given<'_>) -> Result<Option<Requested>, Status> {
+fn requested(given: HeaderList<'_>) -> Result<Option<ImpersonatedUser>, Status> {
     let mut headers = HeaderMap::new();
     for (name, value) in given {
         headers.append(HeaderName::from_static(name), value.parse().expect("a value"));
     }
-    let requested = Requested::take(&mut headers);
+    let requested = ImpersonatedUser::take(&mut headers);
     if requested.as_ref().is_ok_and(Option::is_some) {
         assert!(headers.keys().all(|name| !name.as_str().starts_with("impersonate-")));
     }
@@ -18,9 +18,9 @@ fn requested(given: Given<'_>) -> Result<Option<Requested>, Status> {
 }
 
 #[test]
-fn a_name_must_be_asked_for() {
+fn requires_a_user_name() {
     assert_eq!(requested(&[("accept", "x")]).expect("nothing"), None);
-    let cases: [(Given<'_>, &str); 3] = [
+    let cases: [(HeaderList<'_>, &str); 3] = [
         (&[(GROUP, "devs")], r#"Name:"", UID:"", Groups:[]string{"devs"}, Extra:map[string][]string(nil)}"#),
         (&[(UID, "u")], r#"Name:"", UID:"u", Groups:[]string(nil), Extra:map[string][]string(nil)}"#),
         (
@@ -37,7 +37,7 @@ fn a_name_must_be_asked_for() {
 
 #[test]
 fn identities_get_the_groups_of_their_nature() {
-    let cases: [(Given<'_>, &str); 6] = [
+    let cases: [(HeaderList<'_>, &str); 6] = [
         (&[(USER, "jane")], "system:authenticated"),
         (&[(USER, "jane"), (GROUP, "devs")], "devs system:authenticated"),
         (&[(USER, "jane"), (GROUP, UNAUTHENTICATED)], UNAUTHENTICATED),
@@ -55,7 +55,7 @@ fn identities_get_the_groups_of_their_nature() {
 }
 
 /// The checks of a mode, each as `verb group/resource/subresource namespace name`.
-fn checks(mode: &Mode, requested: &Requested) -> Vec<String> {
+fn checks(mode: &Mode, requested: &ImpersonatedUser) -> Vec<String> {
     let mut checks = Vec::new();
     let refused = mode.checks(requested, &mut checks);
     let show = |check: Check| {
@@ -89,7 +89,7 @@ fn modes_apply_to_their_own() {
         User { name: "system:serviceaccount:n:agent".to_string(), extra, ..User::default() }
     };
     let nobody = User::default();
-    let cases: [(Given<'_>, &User, &str); 6] = [
+    let cases: [(HeaderList<'_>, &User, &str); 6] = [
         (&[(USER, "jane")], &nobody, "user-info,"),
         (&[(USER, "system:node:a")], &nobody, "arbitrary-node,"),
         (&[(USER, "system:node:a")], &agent, "associated-node,arbitrary-node,"),
@@ -108,7 +108,7 @@ fn modes_apply_to_their_own() {
 fn constrained_modes_refuse_what_was_never_meant() {
     let masters =
         requested(&[(USER, "jane"), (GROUP, "system:masters")]).expect("headers").expect("an impersonated user");
-    let last = |mode: &Mode, requested: &Requested| checks(mode, requested).pop().unwrap_or_default();
+    let last = |mode: &Mode, requested: &ImpersonatedUser| checks(mode, requested).pop().unwrap_or_default();
     assert_eq!(last(&MODES[3], &masters), "impersonating the system:masters group is not allowed");
     assert_eq!(last(&MODES[4], &masters), "impersonate /groups/  system:masters");
     let extra = requested(&[(USER, "jane"), ("impersonate-extra-scopes", "view")])

@@ -1,5 +1,5 @@
-//! Why a call has failed, in the words of Go's HTTP client, which operators know from upstream. Neither
-//! credentials nor bodies are part of it.
+//! The errors of a call, in the words of Go's HTTP client, which operators recognise from upstream. They contain
+//! neither credentials nor bodies.
 
 use std::fmt;
 use std::io;
@@ -11,6 +11,7 @@ use rustls::CertificateError;
 
 use crate::outbound::endpoints::ServiceError;
 
+/// Why a request to a remote server failed.
 #[derive(Debug)]
 pub struct Error {
     pub(super) method: Method,

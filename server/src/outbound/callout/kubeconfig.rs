@@ -1,5 +1,5 @@
 //! Kubeconfig files, as the flags of webhooks name them: the server, the CA to trust, and the client's credentials.
-//! Every error names the file and the field; unsupported fields are refused.
+//! Every error names the file and the field; unsupported fields are rejected.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl std::error::Error for Error {}
 const CLUSTER_FIELDS: &[&str] = &[
     "certificate-authority",
     "certificate-authority-data",
-    // Bodies are never compressed, and extensions mean nothing to anybody but their owner.
+    // Bodies are never compressed, and extensions are only for other programs.
     "disable-compression",
     "extensions",
     "insecure-skip-tls-verify",
@@ -60,7 +60,7 @@ pub fn read(file: &Path) -> Result<Remote, Error> {
     reader.remote(&reader.bytes()?)
 }
 
-/// Reads text in the form of a file; `file` is where it would be, for relative paths and messages.
+/// Parses the text of a file; `file` is its path, for relative paths and messages.
 pub fn parse(file: &Path, text: &str) -> Result<Remote, Error> {
     Reader { file }.remote(text.as_bytes())
 }
@@ -71,7 +71,7 @@ pub(crate) fn read_logins(file: &Path) -> Result<Logins, Error> {
     reader.logins(&reader.bytes()?)
 }
 
-/// The file itself and those that it names, as far as it can be read.
+/// The file itself and the files that it names, as far as it can be read.
 pub fn files(file: &Path) -> Vec<PathBuf> {
     let mut files = vec![file.to_path_buf()];
     let Some(tree) = std::fs::read(file).ok().and_then(|bytes| api::yaml::decode(&bytes).ok()) else { return files };
@@ -109,7 +109,7 @@ impl Reader<'_> {
     fn tree(&self, bytes: &[u8]) -> Result<Tree, Error> {
         let tree = api::yaml::decode(bytes).map_err(|error| self.error("", error))?;
         if !matches!(tree.str("kind"), "" | "Config") {
-            return Err(self.error("kind", format!("{:?} is no Config", tree.str("kind"))));
+            return Err(self.error("kind", format!("expected Config, got {:?}", tree.str("kind"))));
         }
         Ok(tree)
     }
@@ -168,7 +168,7 @@ impl Reader<'_> {
     fn check_fields(&self, entry: &Entry<'_>, known: &[&str]) -> Result<(), Error> {
         let keys = entry.tree.as_map().map(|map| map.keys()).into_iter().flatten();
         match keys.into_iter().find(|key| !known.contains(key)) {
-            Some(key) => Err(self.error(format!("{}.{key}", entry.at), "it cannot be honoured here")),
+            Some(key) => Err(self.error(format!("{}.{key}", entry.at), "it is not supported")),
             None => Ok(()),
         }
     }
@@ -181,7 +181,7 @@ impl Reader<'_> {
                 Err(self.error(field, "specifying a root certificates file with the insecure flag is not allowed"))
             }
             Some((field, pem)) => Trust::pem(&pem).map_err(|why| self.error(field, why)),
-            None if insecure => Ok(Trust::Anybody),
+            None if insecure => Ok(Trust::InsecureSkipVerify),
             None => Ok(Trust::System),
         }
     }
@@ -210,7 +210,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The content of a field that comes in two forms, `KEY-data` and the file `KEY`, and which it was.
+    /// The content of a field that has two forms, `KEY-data` and the file `KEY`, and the name of the form.
     fn data(&self, entry: &Entry<'_>, key: &str) -> Result<Option<(String, Vec<u8>)>, Error> {
         let data_key = format!("{key}-data");
         if entry.tree.has(&data_key) {
@@ -264,23 +264,23 @@ users: [{name: u, user: {token: t}}]
         assert!(matches!(logins.find("any:1"), Some(Login { credentials: Credentials::Bearer(t), .. }) if t == "t"));
         let bad = reader.logins(GOOD.replace("token: t", "auth-provider: {}").as_bytes());
         let error = bad.err().map(|error| error.to_string()).unwrap_or_default();
-        assert_eq!(error, "/etc/w.yaml: users[0].user.auth-provider: it cannot be honoured here");
+        assert_eq!(error, "/etc/w.yaml: users[0].user.auth-provider: it is not supported");
     }
 
     #[test]
     fn errors_name_file_and_field() {
         let cases = [
-            ("kind: Config", "kind: Pod", "/etc/w.yaml: kind: \"Pod\" is no Config"),
+            ("kind: Config", "kind: Pod", "/etc/w.yaml: kind: expected Config, got \"Pod\""),
             ("current-context: c", "", "/etc/w.yaml: current-context: a context must be named"),
             ("current-context: c", "current-context: d", "current-context: context \"d\" not found"),
             ("cluster: k,", "cluster: z,", "contexts[0].context.cluster: cluster \"z\" not found"),
             ("user: u}", "user: z}", "contexts[0].context.user: user \"z\" not found"),
             ("https://a:8443/x", "a:8443", "clusters[0].cluster.server: "),
-            ("tls-server-name: b", "proxy-url: b", "clusters[0].cluster.proxy-url: it cannot be honoured"),
+            ("tls-server-name: b", "proxy-url: b", "clusters[0].cluster.proxy-url: it is not supported"),
             ("tls-server-name: b", "certificate-authority: b", "cluster.certificate-authority: /etc/b: No such file"),
             ("tls-server-name: b", "certificate-authority-data: '!'", "certificate-authority-data: illegal base64"),
             ("tls-server-name: b", "certificate-authority-data: YQ==", "authority-data: no certificate found"),
-            ("token: t", "exec: {command: x}", "users[0].user.exec: it cannot be honoured here"),
+            ("token: t", "exec: {command: x}", "users[0].user.exec: it is not supported"),
             ("token: t", "client-key-data: YQ==", "users[0].user.client-key-data: its certificate is missing"),
             ("kind: Config", "kind: [", "/etc/w.yaml: "),
         ];

@@ -2,7 +2,7 @@
 
 use super::{Client, Credentials, Identity, Trust};
 
-/// A certificate, a token or a password, whichever is configured.
+/// The configured certificate, token or password.
 #[derive(Clone)]
 pub(crate) struct Login {
     pub identity: Option<Identity>,
@@ -28,8 +28,8 @@ pub(crate) struct Logins {
 }
 
 impl Logins {
-    /// The login for `host:port`: its own, that of a `*.` with one of its endings, then, where the port is
-    /// the usual one, the same without it, `*`, and the current user.
+    /// The login for `host:port`: first an exact match, then `*.` with a suffix of the host, then the same without the
+    /// port if it is the default port, then `*`, then the current user.
     pub(crate) fn find(&self, target: &str) -> Option<&Login> {
         let bare = target.strip_suffix(":443");
         let names = candidates(target).chain(bare.into_iter().flat_map(candidates));
@@ -74,7 +74,7 @@ mod tests {
             (&all, "b.ns.svc:443", "*.ns.svc"),
             (&all, "b.other.svc:443", "*.svc"),
             (&all, "b.ns.svc:9443", "*.svc:9443"),
-            // A name without a port is for the usual one alone.
+            // A name without a port matches the default port only.
             (&all, "b.ns.svc:1", "*"),
             (&all, "example.com:443", "*"),
             (&some, "example.com:443", "me"),

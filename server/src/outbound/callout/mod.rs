@@ -24,12 +24,11 @@ pub use error::Error;
 use error::Failure;
 pub(crate) use logins::{Login, Logins};
 pub(crate) use service::{Target, TargetError};
-pub use url::Url;
-pub(crate) use url::UrlError;
+pub use url::{Url, UrlError};
 
 /// The maximum size of a response.
 const MAX_ANSWER_BYTES: usize = 3 << 20;
-/// Connections that wait for the next call; more are closed.
+/// The maximum number of idle connections; more are closed.
 const MAX_IDLE: usize = 8;
 
 /// The credentials of a client besides its certificate.
@@ -46,33 +45,36 @@ pub enum Credentials {
     },
 }
 
+/// An HTTP client of one webhook or other remote server.
 pub struct Client {
     tls: Arc<ClientConfig>,
     credentials: Credentials,
-    /// The name that the other side's certificate must have, where it is not that of the URL.
+    /// The expected name in the certificate, if it is not the host of the URL.
     server_name: Option<String>,
     pool: Pool<Full<Bytes>>,
 }
 
 /// A response with any code.
 #[derive(Debug)]
-pub struct Answer {
+pub struct CalloutResponse {
     pub code: u16,
     pub body: Bytes,
 }
 
-impl Answer {
+impl CalloutResponse {
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.code)
     }
 }
 
 impl Client {
+    /// A client without credentials besides its certificate.
     pub fn new(trust: &Trust, identity: Option<&Identity>) -> Result<Client, rustls::Error> {
         let tls = Arc::new(tls::config(trust, identity, &[tls::HTTP1])?);
         Ok(Client { tls, credentials: Credentials::None, server_name: None, pool: Pool::new(MAX_IDLE) })
     }
 
+    /// The same client with these credentials.
     pub fn with_credentials(self, credentials: Credentials) -> Client {
         Client { credentials, ..self }
     }
@@ -82,46 +84,51 @@ impl Client {
         &self.tls
     }
 
+    /// The credentials of requests.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
     }
 
+    /// The name that the server's certificate must have, if it is not the host of the URL.
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
 
+    /// The same client, which verifies this name in the server's certificate.
     pub fn with_server_name(self, server_name: Option<String>) -> Client {
         Client { server_name, ..self }
     }
 
-    pub async fn get(&self, url: &Url, timeout: Duration) -> Result<Answer, Error> {
+    /// Sends a GET request.
+    pub async fn get(&self, url: &Url, timeout: Duration) -> Result<CalloutResponse, Error> {
         self.call(Method::GET, url, None, &[], Bytes::new(), timeout).await
     }
 
-    /// With further headers.
-    pub async fn ask(
+    /// Sends a request with further headers.
+    pub async fn send_request(
         &self,
         method: Method,
         url: &Url,
         headers: &[(HeaderName, HeaderValue)],
         body: Vec<u8>,
         timeout: Duration,
-    ) -> Result<Answer, Error> {
+    ) -> Result<CalloutResponse, Error> {
         self.call(method, url, None, headers, body.into(), timeout).await
     }
 
-    pub async fn post_json(&self, url: &Url, body: Vec<u8>, timeout: Duration) -> Result<Answer, Error> {
+    /// Sends a POST request with a JSON body.
+    pub async fn post_json(&self, url: &Url, body: Vec<u8>, timeout: Duration) -> Result<CalloutResponse, Error> {
         self.call(Method::POST, url, None, &[], body.into(), timeout).await
     }
 
-    /// The same, to an endpoint that was found by other means than by asking for the URL's host.
+    /// Sends the request to an endpoint that was not found by resolving the host of the URL.
     pub(crate) async fn post_json_at(
         &self,
         url: &Url,
         at: (String, u16),
         body: Vec<u8>,
         timeout: Duration,
-    ) -> Result<Answer, Error> {
+    ) -> Result<CalloutResponse, Error> {
         self.call(Method::POST, url, Some(at), &[], body.into(), timeout).await
     }
 
@@ -133,7 +140,7 @@ impl Client {
         headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
         timeout: Duration,
-    ) -> Result<Answer, Error> {
+    ) -> Result<CalloutResponse, Error> {
         let (host, port) = at.unwrap_or_else(|| (url.host.clone(), url.port));
         let name = self.server_name.as_ref().unwrap_or(&url.host).clone();
         let address = Address { tls: url.tls, host, port, name };
@@ -148,8 +155,8 @@ impl Client {
         url: &Url,
         address: Address,
         (headers, body): (&[(HeaderName, HeaderValue)], Bytes),
-    ) -> Result<Answer, Failure> {
-        // A connection that has waited may have been closed meanwhile: then a fresh one is tried.
+    ) -> Result<CalloutResponse, Failure> {
+        // An idle connection may have been closed meanwhile: a failed request is then retried on a new connection.
         if let Some(connection) = self.pool.take(&address) {
             let request = self.request(method, url, headers, body.clone())?;
             match send(connection, request).await {
@@ -207,11 +214,11 @@ impl Client {
     }
 }
 
-async fn send(connection: Lease<Full<Bytes>>, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
+async fn send(connection: Lease<Full<Bytes>>, request: Request<Full<Bytes>>) -> Result<CalloutResponse, Failure> {
     let response = connection.send(request).await.map_err(|error| Failure::Http(error.into_inner()))?;
     let code = response.status().as_u16();
     let body = body::read(response.into_body(), MAX_ANSWER_BYTES).await;
-    Ok(Answer { code, body: body.map_err(Failure::Body)? })
+    Ok(CalloutResponse { code, body: body.map_err(Failure::Body)? })
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use api::Tree;
 use http::Method;
 
 use super::error::Failure;
-use super::{Answer, Client, Error, Login, Logins, Trust, Url, UrlError};
-use crate::outbound::endpoints;
+use super::{CalloutResponse, Client, Error, Login, Logins, Trust, Url, UrlError};
+use crate::outbound::addresses::proxyable_address;
+use crate::outbound::endpoints::{self, ServiceError};
 use crate::storage::Storage;
 
 /// A `clientConfig`, compiled.
@@ -58,14 +59,32 @@ impl Target {
     }
 
     /// Sends JSON; the URL contains the timeout.
-    pub(crate) async fn post_json(&self, storage: &Storage, body: Vec<u8>, timeout: Duration) -> Result<Answer, Error> {
+    pub(crate) async fn post_json(
+        &self,
+        storage: &Storage,
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> Result<CalloutResponse, Error> {
         let url = self.url.clone().with_query("timeout", &format!("{}s", timeout.as_secs()));
         let Some(service) = &self.service else { return self.client.post_json(&url, body, timeout).await };
-        match endpoints::for_service(storage, &service.namespace, &service.name, service.port) {
+        let found = endpoints::for_service(storage, &service.namespace, &service.name, service.port);
+        let found = match found {
+            Ok(at) => resolve(at).await,
+            Err(why) => Err(why),
+        };
+        match found {
             Ok(at) => self.client.post_json_at(&url, at, body, timeout).await,
             Err(why) => Err(Error { method: Method::POST, url: url.to_string(), failure: Failure::Service(why) }),
         }
     }
+}
+
+/// An external name is resolved once, and must not lead to the server itself.
+async fn resolve((host, port): (String, u16)) -> Result<(String, u16), ServiceError> {
+    let refused = || ServiceError::Address(host.clone());
+    let found = tokio::net::lookup_host((host.as_str(), port)).await.map_err(|_| refused())?;
+    let address = proxyable_address(&found.collect::<Vec<_>>()).ok_or_else(refused)?;
+    Ok((address.ip().to_string(), address.port()))
 }
 
 impl Service {

@@ -1,4 +1,4 @@
-//! The URL of a call, taken apart once.
+//! The parsed URL of a call.
 
 use std::fmt;
 
@@ -72,7 +72,7 @@ impl Url {
         if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() }
     }
 
-    /// With one more pair in the query.
+    /// Adds a pair to the query.
     pub(crate) fn with_query(mut self, key: &str, value: &str) -> Url {
         let joint = if self.path.contains('?') { '&' } else { '?' };
         self.path = format!("{}{joint}{key}={value}", self.path);
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn parses_urls() {
         let cases = [
             ("https://a", Ok(("a", 443, "/"))),
             ("https://a:8443/x?y=1", Ok(("a", 8443, "/x?y=1"))),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_begun_or_continued() {
+    fn adds_pairs_to_queries() {
         let with = |text: &str| Url::parse(text).expect("a URL").with_query("timeout", "2s").to_string();
         assert_eq!(with("https://127.0.0.1:1/x"), "https://127.0.0.1:1/x?timeout=2s");
         assert_eq!(with("https://a.b.svc:443/x?y"), "https://a.b.svc:443/x?y&timeout=2s");

@@ -15,7 +15,7 @@ pub(crate) fn deny(
     _: Option<&Tree>,
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
-    // What the server writes of itself passes: it could not start otherwise.
+    // Writes of the server itself are admitted: it could not start otherwise.
     match attributes.origin {
         Some(_) => Err(attributes.forbidden("admission control is denying all modifications")),
         None => Ok(()),

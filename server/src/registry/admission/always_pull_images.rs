@@ -1,4 +1,4 @@
-//! Every image is pulled with the pod's own right to it, even where the node has it already.
+//! AlwaysPullImages: every image is pulled with the pod's own credentials, even if the node already has it.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -31,7 +31,7 @@ pub(super) fn validate(
     if errors.is_empty() { Ok(()) } else { Err(attributes.forbidden(join_errors(errors))) }
 }
 
-/// An update without a new image is left alone.
+/// An update without a new image is not changed.
 fn concerns(attributes: &Attributes<'_>, pod: &Tree, old: Option<&Tree>) -> bool {
     let write = attributes.is("", "Pod", Operation::Create) || attributes.is("", "Pod", Operation::Update);
     write && old.is_none_or(|old| images(pod).iter().any(|image| !images(old).contains(image)))

@@ -1,11 +1,11 @@
-//! Who approves or denies a certificate request must be allowed to, for its signer.
+//! CertificateApproval: a user who approves or denies a certificate request must be allowed to approve for its signer.
 
 use std::borrow::Cow;
 
 use api::Tree;
 use api::status::Status;
 
-use super::{Attributes, Operation, Pending};
+use super::{Attributes, Operation, PluginFuture};
 use crate::authorization;
 
 pub(super) fn validate<'a>(
@@ -13,16 +13,16 @@ pub(super) fn validate<'a>(
     _: Option<&'a Tree>,
     old: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Pending<'a> {
+) -> PluginFuture<'a> {
     if !is_part(attributes, "approval") {
         return None;
     }
-    // The old one counts: a write through this part cannot choose another signer.
+    // The stored signer is checked: a write to this subresource cannot change it.
     let signer = old.map_or("", |old| old.str("spec.signerName"));
     Some(Box::pin(check(attributes, "approve", signer)))
 }
 
-/// True for an update of a certificate request through one of its parts.
+/// Whether the request updates a subresource of a certificate request.
 pub(super) fn is_part(attributes: &Attributes<'_>, part: &str) -> bool {
     attributes.operation == Operation::Update
         && attributes.subresource == part
@@ -33,11 +33,11 @@ pub(super) fn is_part(attributes: &Attributes<'_>, part: &str) -> bool {
 pub(super) async fn check(attributes: &Attributes<'_>, verb: &str, signer: &str) -> Result<(), Status> {
     let domain = format!("{}/*", signer.split('/').next().unwrap_or(""));
     for name in [signer, &domain] {
-        let asked = authorization::Attributes {
+        let requested = authorization::Attributes {
             name: Cow::Borrowed(name),
             ..authorization::Attributes::resource(attributes.user, verb, "certificates.k8s.io", "signers")
         };
-        if attributes.registry.authorizer.wait(&asked).await.is_allowed() {
+        if attributes.registry.authorizer.wait(&requested).await.is_allowed() {
             return Ok(());
         }
     }

@@ -1,16 +1,16 @@
-//! Who puts a certificate into a request must be allowed to sign for its signer.
+//! CertificateSigning: a user who adds a certificate to a request must be allowed to sign for its signer.
 
 use api::Tree;
 
 use super::certificate_approval::{check, is_part};
-use super::{Attributes, Pending};
+use super::{Attributes, PluginFuture};
 
 pub(super) fn validate<'a>(
     attributes: &'a Attributes<'_>,
     request: Option<&'a Tree>,
     old: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Pending<'a> {
+) -> PluginFuture<'a> {
     let (request, old) = (request?, old?);
     let same = |path: &str| request.at(path) == old.at(path);
     if !is_part(attributes, "status") || (same("status.certificate") && same("status.conditions")) {

@@ -1,8 +1,9 @@
-//! The signer of API clients grants no one `system:masters`.
+//! CertificateSubjectRestriction: the signer for API clients issues no certificate for the group `system:masters`.
 
 use api::Tree;
 use api::status::Status;
 use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::error::X509Error;
 use x509_parser::prelude::{FromDer, X509Name};
 
 use super::{Attributes, Operation};
@@ -15,7 +16,9 @@ pub(crate) enum RequestError {
     #[error(transparent)]
     Pem(#[from] x509_parser::nom::Err<x509_parser::error::PEMError>),
     #[error(transparent)]
-    Der(#[from] x509_parser::nom::Err<x509_parser::error::X509Error>),
+    Der(#[from] x509_parser::nom::Err<X509Error>),
+    #[error("invalid subject: {0}")]
+    Subject(#[from] X509Error),
 }
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -41,24 +44,23 @@ pub(super) fn validate(
 
 /// The groups in the subject of a base64-encoded PEM request.
 fn organizations(encoded: &str) -> Result<Vec<String>, RequestError> {
-    subject(encoded, |subject| {
-        subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_string).collect()
-    })
+    subject(encoded, |subject| subject.iter_organization().map(|name| Ok(name.as_str()?.to_string())).collect())
 }
 
-/// The common name of a base64-encoded PEM request; "" where it has none. Of several the last counts, as in
+/// The common name of a base64-encoded PEM request; "" if it has none. The last of several is used, as in
 /// authentication and in the signer.
 pub(super) fn common_name(encoded: &str) -> Result<String, RequestError> {
-    subject(encoded, |subject| {
-        subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or("").to_string()
-    })
+    let names: Vec<String> =
+        subject(encoded, |subject| subject.iter_common_name().map(|name| Ok(name.as_str()?.to_string())).collect())?;
+    Ok(names.into_iter().next_back().unwrap_or_default())
 }
 
-fn subject<T>(encoded: &str, read: impl FnOnce(&X509Name<'_>) -> T) -> Result<T, RequestError> {
+/// A name that cannot be decoded is an error: other implementations may understand it, and it must not pass unchecked.
+fn subject<T>(encoded: &str, read: impl FnOnce(&X509Name<'_>) -> Result<T, X509Error>) -> Result<T, RequestError> {
     let pem = api::base64::decode(encoded)?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(&pem)?;
     let (_, csr) = X509CertificationRequest::from_der(&pem.contents)?;
-    Ok(read(&csr.certification_request_info.subject))
+    Ok(read(&csr.certification_request_info.subject)?)
 }
 
 #[cfg(test)]
@@ -96,5 +98,21 @@ mod tests {
         assert_eq!(common_name(REQUEST).ok().as_deref(), Some("x"));
         assert!(organizations("").is_err());
         assert!(organizations("AAAA").is_err());
+    }
+
+    /// The name as a BMPString, which other programs decode.
+    const UNDECODABLE: &str = concat!(
+        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlJQkJqQ0JyZ0lCQURCTU1TVXdJd1lEVlFRS0hod0Fjd0I1QUhN",
+        "QWRBQmxBRzBBT2dCdEFHRUFjd0IwQUdVQQpjZ0J6TVNNd0lRWURWUVFESGhvQWN3QjVBSE1BZEFCbEFHMEFPZ0J1QUc4QVpBQmxB",
+        "RG9BYmpCWk1CTUdCeXFHClNNNDlBZ0VHQ0NxR1NNNDlBd0VIQTBJQUJCRlU2M3BBdDF1c2tRb1Z0UXJocGlTNHJ6eXFYUU01d0w4",
+        "Ni9ZNCsKcWIzMzJWQ3VOMTRlbmZzV3F2dmhlK3JwUlNXSUplMk9iQVlFZWppODlWUlJhS0dnQURBS0JnZ3Foa2pPUFFRRApBZ05I",
+        "QURCRUFpQU90Wk9NcWEvRTNUV1ljUEJpQWk1Q1VZSzNKSkx3QkVSakVFWjNjMEdtQmdJZ0hGbkxmVWJTCnFoNnArV1VIeXIwRSsr",
+        "T2VyWHZnWU5tbUR1RHBMSkI0MmhnPQotLS0tLUVORCBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0K",
+    );
+
+    #[test]
+    fn names_that_cannot_be_decoded_are_errors() {
+        assert!(matches!(organizations(UNDECODABLE), Err(RequestError::Subject(_))));
+        assert!(matches!(common_name(UNDECODABLE), Err(RequestError::Subject(_))));
     }
 }

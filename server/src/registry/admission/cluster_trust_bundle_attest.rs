@@ -1,9 +1,9 @@
-//! Who writes a trust bundle of a signer must be allowed to attest for that signer.
+//! ClusterTrustBundleAttest: a user who writes a trust bundle of a signer must be allowed to attest for that signer.
 
 use api::Tree;
 use api::status::Status;
 
-use super::{Attributes, Operation, Pending};
+use super::{Attributes, Operation, PluginFuture};
 use crate::authorization;
 
 pub(super) fn validate<'a>(
@@ -11,7 +11,7 @@ pub(super) fn validate<'a>(
     bundle: Option<&'a Tree>,
     old: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Pending<'a> {
+) -> PluginFuture<'a> {
     let (group, kind) = ("certificates.k8s.io", "ClusterTrustBundle");
     let write = attributes.is(group, kind, Operation::Create) || attributes.is(group, kind, Operation::Update);
     let bundle = bundle.filter(|_| write)?;
@@ -24,11 +24,11 @@ pub(super) fn validate<'a>(
 async fn check(attributes: &Attributes<'_>, signer: &str) -> Result<(), Status> {
     let domain = signer.split('/').next().unwrap_or("");
     for name in [signer.to_string(), format!("{domain}/*")] {
-        let asked = authorization::Attributes {
+        let requested = authorization::Attributes {
             name: name.into(),
             ..authorization::Attributes::resource(attributes.user, "attest", "certificates.k8s.io", "signers")
         };
-        if attributes.registry.authorizer.wait(&asked).await.is_allowed() {
+        if attributes.registry.authorizer.wait(&requested).await.is_allowed() {
             return Ok(());
         }
     }

@@ -1,4 +1,4 @@
-//! An ingress that names no class gets the default one.
+//! DefaultIngressClass: an ingress without a class gets the default class.
 
 use api::Tree;
 use api::status::Status;

@@ -1,4 +1,4 @@
-//! A claim that names no storage class gets the default one.
+//! DefaultStorageClass: a claim without a storage class gets the default class.
 
 use api::Tree;
 use api::status::Status;

@@ -1,4 +1,4 @@
-//! A pod leaves a lost node after five minutes, unless it has tolerations of its own.
+//! DefaultTolerationSeconds: a pod is evicted from a lost node after five minutes, unless it has its own tolerations.
 
 use api::status::Status;
 use api::{Tree, tree};

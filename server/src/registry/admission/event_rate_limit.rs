@@ -1,5 +1,5 @@
-//! Events are many: each limit has a bucket of tokens for the whole server, or one for each namespace, user,
-//! or source and object.
+//! EventRateLimit: limits the rate of events. Each limit has a token bucket for the whole server, or one for each
+//! namespace, user, or source and object.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -69,8 +69,8 @@ pub(super) fn validate(
     let now = Instant::now();
     let refused = |limit: &Limit| {
         let key = limit.key(attributes, event);
-        let said = format!("limit reached on type {} for key {key}", limit.ty);
-        (!limit.accepts(&key, now)).then_some(said)
+        let message = format!("limit reached on type {} for key {key}", limit.ty);
+        (!limit.accepts(&key, now)).then_some(message)
     };
     let errors: Vec<String> = attributes.registry.admission.settings.event_limits.iter().filter_map(refused).collect();
     if errors.is_empty() {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_limit_is_named() {
+    fn errors_name_the_limit() {
         let cases = [
             (r#"{"type":"X"}"#, "type: "),
             (r#"{"type":"User","qps":0,"burst":1}"#, "qps: must be positive"),

@@ -8,7 +8,7 @@ use api::{Map, Tree, tree};
 use stdx::sync::Mutex;
 
 use super::setup::{FieldError, Source};
-use super::{Attributes, Operation, Pending, Settings};
+use super::{Attributes, Operation, PluginFuture, Settings};
 use crate::outbound::callout;
 use crate::outbound::callout::kubeconfig::{self, Remote};
 
@@ -26,7 +26,7 @@ pub(crate) struct ImagePolicy {
     kept: Mutex<HashMap<Vec<u8>, (Tree, Instant)>>,
 }
 
-/// Why the webhook made no decision.
+/// Why the webhook returned no decision.
 #[derive(Debug, thiserror::Error)]
 enum ReviewError {
     #[error(transparent)]
@@ -78,7 +78,7 @@ pub(super) fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<
     Ok(())
 }
 
-/// A number of units; 0 is the default, and -1 turns it off.
+/// A duration in units; 0 selects the default, and -1 disables it.
 fn duration(
     policy: &Tree,
     key: &str,
@@ -89,7 +89,9 @@ fn duration(
     let number = match policy.int(key).unwrap_or(0) {
         0 => return Ok(default),
         -1 => return Ok(Duration::ZERO),
-        number => u32::try_from(number).map_err(|_| FieldError::new(key, format_args!("{number} is no duration")))?,
+        number => {
+            u32::try_from(number).map_err(|_| FieldError::new(key, format_args!("{number} is not a valid duration")))?
+        }
     };
     let given = unit.checked_mul(number).filter(|given| (min..=max).contains(given));
     given.ok_or_else(|| FieldError::new(key, format_args!("valid value is between {min:?} and {max:?}, got {number}")))
@@ -100,7 +102,7 @@ pub(super) fn validate<'a>(
     pod: Option<&'a Tree>,
     _: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Pending<'a> {
+) -> PluginFuture<'a> {
     let write = attributes.is("", "Pod", Operation::Create) || attributes.is("", "Pod", Operation::Update);
     let pod = pod.filter(|_| write)?;
     let policy = attributes.registry.admission.settings.image_policy.as_ref()?;
@@ -121,10 +123,10 @@ async fn call(attributes: &Attributes<'_>, policy: &ImagePolicy, pod: &Tree) -> 
     for (key, value) in status.map("auditAnnotations").iter() {
         attributes.annotate(format!("{PREFIX}{key}"), value.as_str().unwrap_or(""));
     }
-    judge(&status).map_err(|why| attributes.forbidden(&why))
+    read_status(&status).map_err(|why| attributes.forbidden(&why))
 }
 
-fn judge(status: &Tree) -> Result<(), Denial> {
+fn read_status(status: &Tree) -> Result<(), Denial> {
     match (status.bool("allowed"), status.str("reason")) {
         (true, _) => Ok(()),
         (false, "") => Err(Denial::Unexplained),
@@ -148,7 +150,7 @@ impl ImagePolicy {
     async fn status(&self, spec: &Tree) -> Result<Tree, ReviewError> {
         let key = api::json::encode(spec, None);
         let now = Instant::now();
-        if let Some(status) = self.kept(&key, now) {
+        if let Some(status) = self.cached_status(&key, now) {
             return Ok(status);
         }
         let review = tree! {
@@ -156,19 +158,21 @@ impl ImagePolicy {
         };
         let status = self.call(api::json::encode(&review, None)).await?;
         let ttl = if status.bool("allowed") { self.allow_ttl } else { self.deny_ttl };
-        self.keep(key, status.clone(), now + ttl, now);
+        self.cache_status(key, status.clone(), now + ttl, now);
         Ok(status)
     }
 
-    /// Tried again where the other side could not be reached, a little later each time.
+    /// Calls the webhook; retries with backoff if it cannot be reached.
     async fn call(&self, body: Vec<u8>) -> Result<Tree, ReviewError> {
         let mut pause = self.retry_backoff;
         let mut attempt = 1;
         loop {
             let failure = match self.remote.client.post_json(&self.remote.url, body.clone(), TIMEOUT).await {
-                Ok(answer) if answer.is_success() => return read(&answer.body),
-                Ok(answer) if answer.code < 500 && answer.code != 429 => return Err(ReviewError::Code(answer.code)),
-                Ok(answer) => ReviewError::Code(answer.code),
+                Ok(response) if response.is_success() => return read(&response.body),
+                Ok(response) if response.code < 500 && response.code != 429 => {
+                    return Err(ReviewError::Code(response.code));
+                }
+                Ok(response) => ReviewError::Code(response.code),
                 Err(error) => error.into(),
             };
             if attempt == TRIES {
@@ -180,12 +184,12 @@ impl ImagePolicy {
         }
     }
 
-    fn kept(&self, key: &[u8], now: Instant) -> Option<Tree> {
+    fn cached_status(&self, key: &[u8], now: Instant) -> Option<Tree> {
         let kept = self.kept.lock();
         kept.get(key).filter(|(_, until)| now < *until).map(|(status, _)| status.clone())
     }
 
-    fn keep(&self, key: Vec<u8>, status: Tree, until: Instant, now: Instant) {
+    fn cache_status(&self, key: Vec<u8>, status: Tree, until: Instant, now: Instant) {
         let mut kept = self.kept.lock();
         if kept.len() >= MAX_KEPT {
             kept.retain(|_, (_, until)| now < *until);
@@ -221,8 +225,8 @@ mod tests {
 
     #[test]
     fn answers_and_times_are_judged() {
-        assert!(judge(&json(r#"{"allowed":true}"#)).is_ok());
-        assert!(judge(&json(r#"{"reason":"old"}"#)).is_err_and(|why| why.to_string().ends_with("images: old")));
+        assert!(read_status(&json(r#"{"allowed":true}"#)).is_ok());
+        assert!(read_status(&json(r#"{"reason":"old"}"#)).is_err_and(|why| why.to_string().ends_with("images: old")));
         assert!(read(b"{}").is_err());
         let second = Duration::from_secs(1);
         let time = |json_text: &str| duration(&json(json_text), "t", second, second * 7, (second, second * 9));

@@ -1,4 +1,4 @@
-//! InitialResources, of old Kubernetes: a container without requests gets what containers of the same image have used,
+//! InitialResources, of old Kubernetes: a container without requests gets the usage of containers with the same image,
 //! as kubelets report it.
 
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use super::{Attributes, Operation, Settings};
 use crate::registry::usage::history::History;
 
 const ANNOTATION: &str = "kubernetes.io/initial-resources";
-/// So many samples make a good estimate.
+/// The number of samples that make a good estimate.
 const ENOUGH: u64 = 30;
 const DAY: u64 = 86_400;
 const WEEK: Duration = Duration::from_secs(7 * DAY);
 const MONTH: Duration = Duration::from_secs(30 * DAY);
 
-/// A question about the past.
+/// A query for past usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Question<'a> {
+pub struct UsageQuery<'a> {
     /// `cpu` in thousandths, or `memory` in bytes.
     pub resource: &'a str,
     pub percentile: u8,
-    /// With its tag, or of any tag.
+    /// The image with its tag, or without for any tag.
     pub image: &'a str,
     pub any_tag: bool,
     /// "" for all.
@@ -33,16 +33,16 @@ pub struct Question<'a> {
     pub since: Duration,
 }
 
-/// What containers have used: the percentile, and of how many samples.
+/// The usage of containers: the percentile, and the number of samples.
 pub trait Usage: Send + Sync {
-    fn percentile(&self, question: &Question<'_>) -> Option<(i64, u64)>;
+    fn percentile(&self, question: &UsageQuery<'_>) -> Option<(i64, u64)>;
 }
 
 pub(crate) struct Estimates {
     percentile: u8,
     namespace_only: bool,
     pub usage: Arc<dyn Usage>,
-    /// What is collected from nodes; the usage unless another is given.
+    /// The usage collected from nodes, unless the configuration names another source.
     pub history: Arc<History>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn mutate(
 }
 
 fn fill(pod: &mut Tree, estimates: &Estimates, usage: &dyn Usage, namespace: &str) {
-    let mut said = Vec::new();
+    let mut changes = Vec::new();
     for container in pod.child("spec").list_mut("containers") {
         let mut set = Vec::new();
         for resource in ["cpu", "memory"] {
@@ -93,11 +93,11 @@ fn fill(pod: &mut Tree, estimates: &Estimates, usage: &dyn Usage, namespace: &st
             }
         }
         if !set.is_empty() {
-            said.push(format!("{} request for container {}", set.join(", "), container.str("name")));
+            changes.push(format!("{} request for container {}", set.join(", "), container.str("name")));
         }
     }
-    if !said.is_empty() {
-        let text = format!("Initial Resources plugin set: {}", said.join("; "));
+    if !changes.is_empty() {
+        let text = format!("Initial Resources plugin set: {}", changes.join("; "));
         pod.child("metadata.annotations").set(ANNOTATION, text);
     }
 }
@@ -109,13 +109,13 @@ fn quantity(resource: &str, amount: i64) -> String {
     }
 }
 
-/// The colon of a port precedes a slash, that of a tag follows the last one.
+/// The colon of a port precedes a slash; the colon of a tag follows the last slash.
 pub(crate) fn without_tag(image: &str) -> &str {
     let name = image.split('@').next().unwrap_or(image);
     name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name)
 }
 
-/// From near to far: the first place with enough samples counts, else the last that has any.
+/// From near to far: the first scope with enough samples is used, else the last one with any.
 fn estimate(estimates: &Estimates, usage: &dyn Usage, resource: &str, image: &str, namespace: &str) -> Option<i64> {
     let bare = without_tag(image);
     let near: &[_] = &[(image, false, namespace, WEEK), (image, false, namespace, MONTH)];
@@ -128,7 +128,7 @@ fn estimate(estimates: &Estimates, usage: &dyn Usage, resource: &str, image: &st
     for (image, any_tag, namespace, since) in near.iter().chain(far).copied() {
         let percentile = estimates.percentile;
         let (amount, samples) =
-            usage.percentile(&Question { resource, percentile, image, any_tag, namespace, since }).unwrap_or((0, 0));
+            usage.percentile(&UsageQuery { resource, percentile, image, any_tag, namespace, since }).unwrap_or((0, 0));
         found = (samples > 0).then_some(amount);
         if samples >= ENOUGH {
             break;
@@ -143,19 +143,19 @@ mod tests {
     use super::*;
 
     /// Samples by image, namespace and days; the rest has none.
-    struct Given(Vec<(&'static str, &'static str, u64, i64, u64)>);
+    struct FakeUsage(Vec<(&'static str, &'static str, u64, i64, u64)>);
 
-    impl Usage for Given {
-        fn percentile(&self, question: &Question<'_>) -> Option<(i64, u64)> {
-            let days = question.since.as_secs() / DAY;
+    impl Usage for FakeUsage {
+        fn percentile(&self, request: &UsageQuery<'_>) -> Option<(i64, u64)> {
+            let days = request.since.as_secs() / DAY;
             let found = self.0.iter().find(|(image, namespace, since, _, _)| {
-                (*image, *namespace, *since) == (question.image, question.namespace, days)
+                (*image, *namespace, *since) == (request.image, request.namespace, days)
             });
-            found.filter(|_| question.percentile == 90).map(|(_, _, _, amount, samples)| (*amount, *samples))
+            found.filter(|_| request.percentile == 90).map(|(_, _, _, amount, samples)| (*amount, *samples))
         }
     }
 
-    fn check(given: Given, namespace_only: bool, container: &str, want: &str) {
+    fn check(given: FakeUsage, namespace_only: bool, container: &str, want: &str) {
         let mut pod = json(&format!(r#"{{"spec":{{"containers":[{container}]}}}}"#));
         fill(&mut pod, &Estimates { namespace_only, ..Estimates::default() }, &given, "n");
         let requests = pod.list("spec.containers")[0].at("resources.requests");
@@ -167,13 +167,13 @@ mod tests {
     #[test]
     fn the_nearest_place_with_enough_samples_counts() {
         let bare = r#"{"name":"c","image":"app:1"}"#;
-        check(Given(vec![]), false, bare, " ");
-        check(Given(vec![("app:1", "n", 7, 100, 30)]), false, bare, "100m 100");
-        check(Given(vec![("app:1", "n", 7, 100, 5), ("app:1", "n", 30, 200, 40)]), false, bare, "200m 200");
-        check(Given(vec![("app:1", "", 30, 300, 40)]), false, bare, "300m 300");
-        check(Given(vec![("app", "", 30, 400, 1)]), false, bare, "400m 400");
-        check(Given(vec![("app", "", 30, 400, 50)]), true, bare, " ");
+        check(FakeUsage(vec![]), false, bare, " ");
+        check(FakeUsage(vec![("app:1", "n", 7, 100, 30)]), false, bare, "100m 100");
+        check(FakeUsage(vec![("app:1", "n", 7, 100, 5), ("app:1", "n", 30, 200, 40)]), false, bare, "200m 200");
+        check(FakeUsage(vec![("app:1", "", 30, 300, 40)]), false, bare, "300m 300");
+        check(FakeUsage(vec![("app", "", 30, 400, 1)]), false, bare, "400m 400");
+        check(FakeUsage(vec![("app", "", 30, 400, 50)]), true, bare, " ");
         let asks = r#"{"name":"c","image":"app:1","resources":{"limits":{"cpu":"1"}}}"#;
-        check(Given(vec![("app:1", "n", 7, 100, 30)]), false, asks, " 100");
+        check(FakeUsage(vec![("app:1", "n", 7, 100, 30)]), false, asks, " 100");
     }
 }

@@ -7,7 +7,7 @@ use api::status::Status;
 use api::{Tree, tree};
 use kinds::initializers::{is_pending, normalize, validate, validate_update};
 
-use super::{Attributes, Operation, Pending};
+use super::{Attributes, Operation, PluginFuture};
 use crate::authorization;
 
 const STORAGE: &str = "initializerconfigurations";
@@ -17,7 +17,7 @@ pub(crate) fn mutate<'a>(
     object: Option<&'a mut Tree>,
     old: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Pending<'a> {
+) -> PluginFuture<'a> {
     let object = object.filter(|object| object.has("metadata") && concerns(attributes))?;
     match (attributes.operation, old) {
         (Operation::Create, _) if is_pending(object) => Some(Box::pin(create_given(attributes, object))),
@@ -34,22 +34,22 @@ pub(crate) fn mutate<'a>(
     }
 }
 
-/// Parts of objects can be written meanwhile, and what configures the gate is never kept waiting.
+/// Subresources can be written meanwhile, and admission configurations never wait.
 fn concerns(attributes: &Attributes<'_>) -> bool {
     attributes.origin.is_some()
         && attributes.subresource.is_empty()
-        && attributes.resource.kind.group != "admissionregistration.k8s.io"
-        && !attributes.resource.kind.storage.is_empty()
+        && attributes.resource.kind.group() != "admissionregistration.k8s.io"
+        && !attributes.resource.kind.storage().is_empty()
 }
 
 fn set_pending(attributes: &Attributes<'_>, object: &mut Tree) {
-    // A mirror pod runs already.
+    // A mirror pod is already running.
     if object.map("metadata.annotations").contains("kubernetes.io/config.mirror") {
         return;
     }
     let configurations = attributes.registry.storage.objects(STORAGE, "");
-    let kind = attributes.resource.kind;
-    let names = find(&configurations, kind.group, kind.version, kind.plural);
+    let kind = &attributes.resource.kind;
+    let names = find(&configurations, kind.group(), kind.version(), kind.plural());
     if !names.is_empty() {
         let pending: Vec<Tree> = names.into_iter().map(|name| tree! { "name" => name }).collect();
         object.child("metadata").set("initializers", tree! { "pending" => pending });
@@ -90,18 +90,18 @@ async fn update(attributes: &Attributes<'_>, object: &Tree, old: &Tree) -> Resul
 }
 
 fn refuse(attributes: &Attributes<'_>, errors: &Errors) -> Result<(), Status> {
-    let kind = attributes.resource.kind;
-    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(kind.group, kind.kind, attributes.name, errors)) }
+    let kind = &attributes.resource.kind;
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(kind.group(), kind.kind(), attributes.name, errors)) }
 }
 
 async fn check_right(attributes: &Attributes<'_>, refusal: &str) -> Result<(), Status> {
-    let kind = attributes.resource.kind;
-    let asked = authorization::Attributes {
+    let kind = &attributes.resource.kind;
+    let requested = authorization::Attributes {
         namespace: attributes.namespace,
         name: attributes.name.into(),
-        ..authorization::Attributes::resource(attributes.user, "initialize", kind.group, kind.plural)
+        ..authorization::Attributes::resource(attributes.user, "initialize", kind.group(), kind.plural())
     };
-    let verdict = attributes.registry.authorizer.wait(&asked).await;
+    let verdict = attributes.registry.authorizer.wait(&requested).await;
     if verdict.is_allowed() { Ok(()) } else { Err(attributes.forbidden(format!("{refusal}: {}", verdict.reason))) }
 }
 

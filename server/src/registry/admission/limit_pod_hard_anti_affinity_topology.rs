@@ -1,4 +1,4 @@
-//! A pod may keep other pods off its node, but not off a larger topology domain.
+//! LimitPodHardAntiAffinityTopology: a pod may keep other pods off its node, but not off a larger topology domain.
 
 use api::Tree;
 use api::status::Status;

@@ -76,20 +76,20 @@ fn set_pod_defaults(pod: &mut Tree, range: &Tree) {
         limit.map("defaultRequest").iter().for_each(|(key, value)| drop(requests.insert(key, value.clone())));
         limit.map("default").iter().for_each(|(key, value)| drop(maxima.insert(key, value.clone())));
     }
-    let mut said = Vec::new();
+    let mut changes = Vec::new();
     for (list, what) in [("containers", "container"), ("initContainers", "init container")] {
         for container in pod.child("spec").list_mut(list) {
             let name = container.str("name").to_string();
             for (key, verb, defaults) in [("requests", "request", &requests), ("limits", "limit", &maxima)] {
                 let set = set_missing(container, key, defaults);
                 if !set.is_empty() {
-                    said.push(format!("{} {verb} for {what} {name}", set.join(", ")));
+                    changes.push(format!("{} {verb} for {what} {name}", set.join(", ")));
                 }
             }
         }
     }
-    if !said.is_empty() {
-        let text = format!("LimitRanger plugin set: {}", said.join("; "));
+    if !changes.is_empty() {
+        let text = format!("LimitRanger plugin set: {}", changes.join("; "));
         pod.child("metadata.annotations").set(ANNOTATION, text);
     }
 }
@@ -109,7 +109,7 @@ fn check_claim(claim: &Tree, range: &Tree) -> Vec<String> {
     let mut errors = Vec::new();
     let requests = claim.map("spec.resources.requests");
     for limit in limits(range, "PersistentVolumeClaim") {
-        let judge = Judge { ty: "PersistentVolumeClaim", requests, limits: &Map::new() };
+        let judge = LimitChecker { ty: "PersistentVolumeClaim", requests, limits: &Map::new() };
         limit.map("min").iter().for_each(|(name, value)| errors.extend(judge.minimum(name, value)));
         limit.map("max").iter().for_each(|(name, value)| errors.extend(judge.maximum_request(name, value)));
     }
@@ -123,7 +123,7 @@ fn check_pod(pod: &Tree, range: &Tree) -> Vec<String> {
             "Container" => check_containers(pod, limit, &mut errors),
             "Pod" => {
                 let (requests, limits) = (pod_total(pod, "requests"), pod_total(pod, "limits"));
-                Judge { ty: "Pod", requests: &requests, limits: &limits }.all(limit, &mut errors);
+                LimitChecker { ty: "Pod", requests: &requests, limits: &limits }.all(limit, &mut errors);
             }
             _ => {}
         }
@@ -135,19 +135,19 @@ fn check_containers(pod: &Tree, limit: &Tree, errors: &mut Vec<String>) {
     for list in ["containers", "initContainers"] {
         for container in pod.at("spec").list(list) {
             let requests = container.map("resources.requests");
-            Judge { ty: "Container", requests, limits: container.map("resources.limits") }.all(limit, errors);
+            LimitChecker { ty: "Container", requests, limits: container.map("resources.limits") }.all(limit, errors);
         }
     }
 }
 
-/// Judges one set of requests and limits.
-struct Judge<'a> {
+/// Checks one set of requests and limits.
+struct LimitChecker<'a> {
     ty: &'a str,
     requests: &'a Map,
     limits: &'a Map,
 }
 
-impl Judge<'_> {
+impl LimitChecker<'_> {
     fn all(&self, limit: &Tree, errors: &mut Vec<String>) {
         limit.map("min").iter().for_each(|(name, value)| errors.extend(self.minimum(name, value)));
         limit.map("max").iter().for_each(|(name, value)| errors.extend(self.maximum(name, value)));
@@ -181,7 +181,7 @@ impl Judge<'_> {
         Some(format!("{head}, but request is {request}"))
     }
 
-    /// For what has requests alone.
+    /// The maximum for objects that have only requests.
     fn maximum_request(&self, name: &str, bound: &Tree) -> Option<String> {
         let bound = read(bound);
         let head = format!("maximum {name} usage per {} is {bound}", self.ty);

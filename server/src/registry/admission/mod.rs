@@ -12,12 +12,14 @@ mod default_storage_class;
 mod default_toleration_seconds;
 mod deny_service_external_ips;
 mod event_rate_limit;
+mod expressions;
 mod extended_resource_toleration;
 mod image_policy_webhook;
 pub mod initial_resources;
 mod initializers;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
+mod matching;
 pub mod metrics;
 mod namespace_auto_provision;
 mod namespace_exists;
@@ -30,8 +32,11 @@ mod pod_resize_validator;
 mod pod_security;
 mod pod_toleration_restriction;
 mod pod_topology_labels;
+pub(crate) mod policy;
 mod priority;
+mod request;
 pub(crate) mod resource_quota;
+mod rounds;
 mod run;
 mod runtime_class;
 mod service_account;
@@ -39,6 +44,7 @@ mod setup;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 mod tolerations;
+mod versioned_objects;
 pub mod webhook;
 
 use std::pin::Pin;
@@ -52,10 +58,10 @@ pub(crate) use crate::common::errors::join_errors;
 use crate::registry::Registry;
 use crate::registry::options::DeleteOptions;
 use crate::storage::resource::Resource;
+pub(crate) use rounds::Rounds;
 pub(crate) use run::mutate;
 pub(crate) use run::{admit, validate};
 pub use setup::{Settings, Setup};
-pub(crate) use webhook::Rounds;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -66,7 +72,7 @@ pub(crate) enum Operation {
     Connect,
 }
 
-/// What a plugin may know of a request.
+/// The attributes of a request that plugins may read.
 pub(crate) struct Attributes<'a> {
     pub registry: &'a Registry,
     pub resource: &'a Resource,
@@ -90,7 +96,7 @@ impl Attributes<'_> {
 
     /// True for any write to an object of this kind or to a part of it.
     pub(crate) fn is_kind(&self, group: &str, kind: &str) -> bool {
-        self.resource.kind.group == group && self.resource.kind.kind == kind
+        self.resource.kind.group() == group && self.resource.kind.kind() == kind
     }
 
     /// Something for the audit log.
@@ -101,21 +107,21 @@ impl Attributes<'_> {
     }
 
     pub(crate) fn forbidden(&self, why: impl std::fmt::Display) -> Status {
-        let kind = self.resource.kind;
-        Status::forbidden(kind.group, kind.plural, self.name, why)
+        let kind = &self.resource.kind;
+        Status::forbidden(kind.group(), kind.plural(), self.name, why)
     }
 }
 
 pub(crate) type Mutate = fn(&Attributes<'_>, &mut Tree, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
 pub(crate) type Validate = fn(&Attributes<'_>, Option<&Tree>, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
 
-/// A plugin that calls another server and waits for its response; None if there is none to call.
-pub type Pending<'a> = Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>>;
+/// The future of a plugin that calls another server; None if no server is to be called.
+pub type PluginFuture<'a> = Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>>;
 /// The object is None for operations that have none.
-pub(crate) type MutateLater =
-    for<'a> fn(&'a Attributes<'_>, Option<&'a mut Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Pending<'a>;
-pub(crate) type ValidateLater =
-    for<'a> fn(&'a Attributes<'_>, Option<&'a Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Pending<'a>;
+pub(crate) type MutateAsync =
+    for<'a> fn(&'a Attributes<'_>, Option<&'a mut Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> PluginFuture<'a>;
+pub(crate) type ValidateAsync =
+    for<'a> fn(&'a Attributes<'_>, Option<&'a Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> PluginFuture<'a>;
 
 /// Reads a plugin's part of the admission configuration; an error names the field.
 pub(crate) type Configure = fn(&mut Settings, &setup::Source<'_>) -> Result<(), setup::FieldError>;
@@ -123,19 +129,19 @@ pub(crate) type Configure = fn(&mut Settings, &setup::Source<'_>) -> Result<(), 
 /// A plugin under upstream's name.
 pub struct Plugin {
     pub name: &'static str,
-    /// On unless a flag turns it off.
+    /// Enabled unless a flag disables it.
     pub by_default: bool,
     pub(crate) configure: Option<Configure>,
-    /// False while something that the plugin needs is about to be made by a controller.
+    /// False while an object that the plugin needs is still being created by a controller.
     pub(crate) is_ready: Option<fn(&Attributes<'_>, &Tree) -> bool>,
     pub(crate) mutate: Option<Mutate>,
-    pub(crate) mutate_later: Option<MutateLater>,
+    pub(crate) mutate_async: Option<MutateAsync>,
     pub(crate) validate: Option<Validate>,
-    pub(crate) validate_later: Option<ValidateLater>,
+    pub(crate) validate_async: Option<ValidateAsync>,
 }
 
 impl Plugin {
-    /// On by default.
+    /// A plugin that is enabled by default.
     const fn new(name: &'static str) -> Plugin {
         Plugin {
             name,
@@ -143,13 +149,13 @@ impl Plugin {
             configure: None,
             is_ready: None,
             mutate: None,
-            mutate_later: None,
+            mutate_async: None,
             validate: None,
-            validate_later: None,
+            validate_async: None,
         }
     }
 
-    /// Off unless a flag turns it on.
+    /// Disabled unless a flag enables it.
     const fn off(name: &'static str) -> Plugin {
         Plugin { by_default: false, ..Plugin::new(name) }
     }
@@ -158,16 +164,16 @@ impl Plugin {
         Plugin { mutate: Some(mutate), ..self }
     }
 
-    const fn mutate_later(self, mutate: MutateLater) -> Plugin {
-        Plugin { mutate_later: Some(mutate), ..self }
+    const fn mutate_async(self, mutate: MutateAsync) -> Plugin {
+        Plugin { mutate_async: Some(mutate), ..self }
     }
 
     const fn validate(self, validate: Validate) -> Plugin {
         Plugin { validate: Some(validate), ..self }
     }
 
-    const fn validate_later(self, validate: ValidateLater) -> Plugin {
-        Plugin { validate_later: Some(validate), ..self }
+    const fn validate_async(self, validate: ValidateAsync) -> Plugin {
+        Plugin { validate_async: Some(validate), ..self }
     }
 
     const fn wait_for(self, is_ready: fn(&Attributes<'_>, &Tree) -> bool) -> Plugin {
@@ -179,18 +185,18 @@ impl Plugin {
     }
 }
 
-/// In upstream's order. Names of upstream's that are missing here are refused, see `setup`.
+/// In upstream's order. Plugins of upstream that are missing here are rejected, see `setup`.
 static PLUGINS: &[Plugin] = &[
     Plugin::off("AlwaysAdmit").validate(always::admit),
     // Before any plugin requires the namespace.
-    Plugin::off("NamespaceAutoProvision").mutate_later(namespace_auto_provision::mutate),
-    // First: nothing else is worth looking at in a namespace that is missing or going.
+    Plugin::off("NamespaceAutoProvision").mutate_async(namespace_auto_provision::mutate),
+    // First: no other check matters in a namespace that is missing or terminating.
     Plugin::new("NamespaceLifecycle").mutate(namespace_lifecycle::mutate).validate(namespace_lifecycle::validate),
     Plugin::off("NamespaceExists").validate(namespace_exists::validate),
     Plugin::off("LimitPodHardAntiAffinityTopology").validate(limit_pod_hard_anti_affinity_topology::validate),
     // Of old Kubernetes: usage history precedes a namespace's defaults.
     Plugin::off("InitialResources").configure(initial_resources::configure).mutate(initial_resources::mutate),
-    // Requests and limits are set before anything counts them.
+    // Requests and limits are set before any plugin counts them.
     Plugin::new("LimitRanger").mutate(limit_ranger::mutate).validate(limit_ranger::validate),
     Plugin::new("ServiceAccount")
         .wait_for(service_account::is_ready)
@@ -199,15 +205,15 @@ static PLUGINS: &[Plugin] = &[
     // Before the taints of new nodes, which a kubelet could not set itself.
     Plugin::off("NodeRestriction")
         .mutate(node_restriction::mutate)
-        .mutate_later(node_restriction::audience::mutate)
+        .mutate_async(node_restriction::audience::mutate)
         .validate(node_restriction::validate),
     // A new node is not ready until its kubelet reports it.
     Plugin::new("TaintNodesByCondition").mutate(taint_nodes_by_condition::mutate),
     Plugin::off("AlwaysPullImages").mutate(always_pull_images::mutate).validate(always_pull_images::validate),
     Plugin::off("ImagePolicyWebhook")
         .configure(image_policy_webhook::configure)
-        .validate_later(image_policy_webhook::validate),
-    // Judges what the mutating plugins made of a pod.
+        .validate_async(image_policy_webhook::validate),
+    // Checks the pod after all mutating plugins.
     Plugin::new("PodSecurity").configure(pod_security::configure).validate(pod_security::validate),
     Plugin::off("PodNodeSelector")
         .configure(pod_node_selector::configure)
@@ -224,39 +230,41 @@ static PLUGINS: &[Plugin] = &[
     Plugin::new("DefaultStorageClass").mutate(default_storage_class::mutate),
     Plugin::new("StorageObjectInUseProtection").mutate(storage_object_in_use_protection::mutate),
     Plugin::off("OwnerReferencesPermissionEnforcement")
-        .validate_later(owner_references_permission_enforcement::validate),
+        .validate_async(owner_references_permission_enforcement::validate),
     Plugin::new("PersistentVolumeClaimResize").validate(persistent_volume_claim_resize::validate),
-    // After the default tolerations, which those of a runtime class join.
+    // After the default tolerations, which the tolerations of a runtime class are merged with.
     Plugin::new("RuntimeClass").mutate(runtime_class::mutate).validate(runtime_class::validate),
-    Plugin::new("CertificateApproval").validate_later(certificate_approval::validate),
-    Plugin::new("CertificateSigning").validate_later(certificate_signing::validate),
-    Plugin::new("ClusterTrustBundleAttest").validate_later(cluster_trust_bundle_attest::validate),
+    Plugin::new("CertificateApproval").validate_async(certificate_approval::validate),
+    Plugin::new("CertificateSigning").validate_async(certificate_signing::validate),
+    Plugin::new("ClusterTrustBundleAttest").validate_async(cluster_trust_bundle_attest::validate),
     Plugin::new("CertificateSubjectRestriction").validate(certificate_subject_restriction::validate),
     Plugin::new("DefaultIngressClass").mutate(default_ingress_class::mutate),
     Plugin::off("DenyServiceExternalIPs").validate(deny_service_external_ips::validate),
     Plugin::new("PodTopologyLabels").mutate(pod_topology_labels::mutate),
     Plugin::new("PodResizeValidator").validate(pod_resize_validator::validate),
-    // After all built-in plugins: they see the object that will be stored.
-    Plugin::new("MutatingAdmissionWebhook").configure(webhook::configure_mutating).mutate_later(webhook::mutate),
-    // Of old Kubernetes: behind all that changes an object at its creation.
-    Plugin::off("Initializers").mutate_later(initializers::mutate),
+    // After all built-in plugins: they get the object that will be stored.
+    Plugin::new("MutatingAdmissionPolicy").mutate_async(policy::mutate),
+    Plugin::new("MutatingAdmissionWebhook").configure(webhook::configure_mutating).mutate_async(webhook::mutate),
+    // Of old Kubernetes: after all plugins that change a new object.
+    Plugin::off("Initializers").mutate_async(initializers::mutate),
+    // Policies are cheaper than calls.
+    Plugin::new("ValidatingAdmissionPolicy").validate_async(policy::validate),
     Plugin::new("ValidatingAdmissionWebhook")
         .configure(webhook::configure_validating)
-        .validate_later(webhook::validate),
-    // Last: what another plugin refuses is not charged.
+        .validate_async(webhook::validate),
+    // Last: a write that another plugin rejects is not charged.
     Plugin::new("ResourceQuota").validate(resource_quota::validate),
     Plugin::off("AlwaysDeny").validate(always::deny),
 ];
 
-/// The newest of the classes that are marked as default by one of these annotations; of the same age the
-/// first by name.
+/// The newest of the classes that one of these annotations marks as default; of the same age the first by name.
 fn default_class(classes: Vec<Tree>, annotations: &[&str]) -> Option<Tree> {
     let is_default = |class: &Tree| {
         let map = class.map("metadata.annotations");
         annotations.iter().any(|annotation| map.str(annotation) == "true")
     };
     let age = |class: &Tree| class.str("metadata.creationTimestamp").to_string();
-    // Classes come in the order of their names, and `reduce` keeps the first of equals.
+    // Classes are sorted by name, and `reduce` keeps the first of equals.
     classes
         .into_iter()
         .filter(is_default)

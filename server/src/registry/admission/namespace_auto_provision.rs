@@ -1,9 +1,9 @@
-//! A namespace that is written to and does not exist is made.
+//! NamespaceAutoProvision: creates a missing namespace on the first write to it.
 
 use api::status::Status;
 use api::{Tree, tree};
 
-use super::{Attributes, Operation, Pending};
+use super::{Attributes, Operation, PluginFuture};
 use crate::common::users::system_user;
 use crate::registry::options::WriteOptions;
 use crate::registry::write::Scope;
@@ -14,7 +14,7 @@ pub(crate) fn mutate<'a>(
     _: Option<&'a mut Tree>,
     _: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Pending<'a> {
+) -> PluginFuture<'a> {
     let concerns = attributes.operation == Operation::Create
         && !attributes.dry_run
         && attributes.resource.kind.namespaced
@@ -31,7 +31,7 @@ async fn provision(attributes: &Attributes<'_>) -> Result<(), Status> {
     let user = system_user();
     let scope = Scope {
         registry,
-        resource,
+        resource: &resource,
         user: &user,
         namespace: "",
         subresource: "",

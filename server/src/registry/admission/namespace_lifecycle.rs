@@ -1,4 +1,4 @@
-//! Nothing is made in a namespace that is missing or going; what the system needs stays.
+//! NamespaceLifecycle: no object is created in a missing or terminating namespace, and system namespaces stay.
 
 use api::Tree;
 use api::status::{Cause, Status};
@@ -17,7 +17,7 @@ pub(crate) fn mutate(
         return Ok(());
     }
     let namespace = attributes.registry.storage.object("namespaces", attributes.namespace);
-    match judge(namespace.as_deref(), attributes.operation) {
+    match check_namespace(namespace.as_deref(), attributes.operation) {
         Verdict::Fine => Ok(()),
         Verdict::Missing => Err(Status::not_found("", "namespaces", attributes.namespace)),
         Verdict::Terminating => Err(terminating(attributes)),
@@ -31,8 +31,8 @@ enum Verdict {
     Terminating,
 }
 
-/// What is there may still be changed in a namespace that is going; nothing new comes.
-fn judge(namespace: Option<&Tree>, operation: Operation) -> Verdict {
+/// In a terminating namespace existing objects may be changed, but no object may be created.
+fn check_namespace(namespace: Option<&Tree>, operation: Operation) -> Verdict {
     let Some(namespace) = namespace else { return Verdict::Missing };
     let going = namespace.at("metadata").has("deletionTimestamp") || namespace.str("status.phase") == "Terminating";
     if going && operation == Operation::Create { Verdict::Terminating } else { Verdict::Fine }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_new_comes_into_a_namespace_that_is_going() {
+    fn rejects_creates_in_terminating_namespaces() {
         let going = json(r#"{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}"#);
         let cases = [
             (None, Operation::Create, Verdict::Missing),
@@ -85,7 +85,7 @@ mod tests {
             (Some(&going), Operation::Update, Verdict::Fine),
         ];
         for (namespace, operation, want) in cases {
-            assert_eq!(judge(namespace, operation), want, "{operation:?}");
+            assert_eq!(check_namespace(namespace, operation), want, "{operation:?}");
         }
     }
 }

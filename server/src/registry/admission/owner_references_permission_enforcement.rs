@@ -1,12 +1,12 @@
-//! Who gives an object an owner could have it deleted, and who blocks an owner's deletion could keep it:
-//! both must be allowed to do so directly.
+//! OwnerReferencesPermissionEnforcement: an owner reference can cause the deletion of an object, and
+//! `blockOwnerDeletion` can prevent the deletion of an owner. The user must be allowed to do both directly.
 
 use std::borrow::Cow;
 
 use api::Tree;
 use api::status::Status;
 
-use super::{Attributes, Operation, Pending};
+use super::{Attributes, Operation, PluginFuture};
 use crate::authorization::{self, Verdict};
 use crate::storage::resource::split_api_version;
 
@@ -15,7 +15,7 @@ pub(super) fn validate<'a>(
     object: Option<&'a Tree>,
     old: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Pending<'a> {
+) -> PluginFuture<'a> {
     let object = object.filter(|object| !is_exempt(attributes) && changes_owners(object, old))?;
     Some(Box::pin(check(attributes, object, old)))
 }
@@ -46,13 +46,13 @@ fn newly_blocking<'a>(object: &'a Tree, old: Option<&Tree>) -> Vec<&'a Tree> {
 async fn check(attributes: &Attributes<'_>, object: &Tree, old: Option<&Tree>) -> Result<(), Status> {
     // The creator of an object could have created it without the reference.
     if attributes.operation != Operation::Create {
-        let kind = attributes.resource.kind;
+        let kind = &attributes.resource.kind;
         let delete = authorization::Attributes {
             namespace: attributes.namespace,
-            version: kind.version,
+            version: kind.version(),
             subresource: attributes.subresource,
             name: Cow::Borrowed(attributes.name),
-            ..authorization::Attributes::resource(attributes.user, "delete", kind.group, kind.plural)
+            ..authorization::Attributes::resource(attributes.user, "delete", kind.group(), kind.plural())
         };
         let verdict = attributes.registry.authorizer.wait(&delete).await;
         refuse(attributes, &verdict, "cannot set an ownerRef on a resource you can't delete")?;
@@ -65,17 +65,16 @@ async fn check(attributes: &Attributes<'_>, object: &Tree, old: Option<&Tree>) -
 
 async fn check_owner(attributes: &Attributes<'_>, owner: &Tree) -> Result<(), Status> {
     let (group, version) = split_api_version(owner.str("apiVersion"));
-    let is = |kind: &kinds::Kind| kind.group == group && kind.version == version && kind.kind == owner.str("kind");
-    let Some(resource) = attributes.registry.storage.resources.all().iter().find(|resource| is(resource.kind)) else {
+    let Some(resource) = attributes.registry.storage.resources.find_kind(&group, &version, owner.str("kind")) else {
         return Err(attributes.forbidden(unknown_kind(owner, &group, &version)));
     };
-    let kind = resource.kind;
+    let kind = &resource.kind;
     let finalize = authorization::Attributes {
         namespace: if kind.namespaced { attributes.namespace } else { "" },
-        version: kind.version,
+        version: kind.version(),
         subresource: "finalizers",
         name: Cow::Borrowed(owner.str("name")),
-        ..authorization::Attributes::resource(attributes.user, "update", kind.group, kind.plural)
+        ..authorization::Attributes::resource(attributes.user, "update", kind.group(), kind.plural())
     };
     let verdict = attributes.registry.authorizer.wait(&finalize).await;
     let why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on";

@@ -13,7 +13,7 @@ pub(super) fn validate(
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
     let (Some(claim), Some(old)) = (claim, old) else { return Ok(()) };
-    if !attributes.is("", "PersistentVolumeClaim", Operation::Update) || !grows(claim, old) {
+    if !attributes.is("", "PersistentVolumeClaim", Operation::Update) || !is_expansion(claim, old) {
         return Ok(());
     }
     if old.str("status.phase") != "Bound" {
@@ -29,7 +29,7 @@ pub(super) fn validate(
     ))
 }
 
-fn grows(claim: &Tree, old: &Tree) -> bool {
+fn is_expansion(claim: &Tree, old: &Tree) -> bool {
     let size = |claim: &Tree| read(claim.at("spec.resources.requests.storage"));
     size(claim) > size(old)
 }
@@ -49,8 +49,8 @@ mod tests {
     #[test]
     fn a_larger_request_is_growth() {
         let claim = |size: &str| json(&format!(r#"{{"spec":{{"resources":{{"requests":{{"storage":"{size}"}}}}}}}}"#));
-        assert!(grows(&claim("2Gi"), &claim("1Gi")));
-        assert!(!grows(&claim("1024Mi"), &claim("1Gi")));
+        assert!(is_expansion(&claim("2Gi"), &claim("1Gi")));
+        assert!(!is_expansion(&claim("1024Mi"), &claim("1Gi")));
     }
 
     #[test]

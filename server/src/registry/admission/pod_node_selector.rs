@@ -4,6 +4,7 @@
 use api::selector::Selector;
 use api::status::Status;
 use api::{Map, Tree};
+use thiserror::Error;
 
 use super::setup::{FieldError, Source};
 use super::{Attributes, Operation, Settings};
@@ -11,7 +12,7 @@ use super::{Attributes, Operation, Settings};
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 const DEFAULT: &str = "clusterDefaultNodeSelector";
 
-/// Node labels by namespace, and those of namespaces that say nothing.
+/// Node labels by namespace, and the default for all other namespaces.
 #[derive(Default)]
 pub(crate) struct Selectors {
     default: Map,
@@ -62,7 +63,7 @@ pub(crate) fn mutate(
     if !attributes.is("", "Pod", Operation::Create) {
         return Ok(());
     }
-    let own = of_namespace(attributes)?;
+    let own = namespace_selector(attributes)?;
     merge(pod, &own).map_err(|why| attributes.forbidden(why))?;
     check(attributes, pod, &own)
 }
@@ -74,12 +75,12 @@ pub(super) fn validate(
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
     match pod.filter(|_| attributes.is("", "Pod", Operation::Create)) {
-        Some(pod) => check(attributes, pod, &of_namespace(attributes)?),
+        Some(pod) => check(attributes, pod, &namespace_selector(attributes)?),
         None => Ok(()),
     }
 }
 
-fn of_namespace(attributes: &Attributes<'_>) -> Result<Map, Status> {
+fn namespace_selector(attributes: &Attributes<'_>) -> Result<Map, Status> {
     let namespace = attributes.registry.storage.object("namespaces", attributes.namespace);
     let namespace = namespace.ok_or_else(|| Status::not_found("", "namespaces", attributes.namespace))?;
     match namespace.map("metadata.annotations").get(ANNOTATION).and_then(Tree::as_str) {
@@ -91,28 +92,33 @@ fn of_namespace(attributes: &Attributes<'_>) -> Result<Map, Status> {
 fn check(attributes: &Attributes<'_>, pod: &Tree, own: &Map) -> Result<(), Status> {
     let bounds = &attributes.registry.admission.settings.node_selectors.bounds;
     let bound = bounds.iter().find(|(namespace, _)| namespace == attributes.namespace).map(|(_, bound)| bound);
-    judge(pod.map("spec.nodeSelector"), own, bound).map_err(|why| attributes.forbidden(why))
+    check_labels(pod.map("spec.nodeSelector"), own, bound).map_err(|why| attributes.forbidden(why))
 }
 
-const CONFLICT: &str = "pod node label selector conflicts with its namespace node label selector";
+/// Why the node selector of a pod is rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+enum SelectorError {
+    #[error("pod node label selector conflicts with its namespace node label selector")]
+    Namespace,
+    #[error("pod node label selector labels conflict with its namespace whitelist")]
+    Whitelist,
+}
 
-fn merge(pod: &mut Tree, own: &Map) -> Result<(), &'static str> {
-    judge(pod.map("spec.nodeSelector"), own, None)?;
+fn merge(pod: &mut Tree, own: &Map) -> Result<(), SelectorError> {
+    check_labels(pod.map("spec.nodeSelector"), own, None)?;
     for (key, value) in own.iter() {
         pod.child("spec.nodeSelector").set(key, value.clone());
     }
     Ok(())
 }
 
-/// The pod's labels must not contradict the namespace's, and stay within its bound where there is one.
-fn judge(pod: &Map, own: &Map, bound: Option<&Map>) -> Result<(), &'static str> {
+/// The pod's labels must not contradict the labels of the namespace, and must be within its whitelist if it has one.
+fn check_labels(pod: &Map, own: &Map, bound: Option<&Map>) -> Result<(), SelectorError> {
     if own.iter().any(|(key, value)| pod.get(key).is_some_and(|given| given != value)) {
-        return Err(CONFLICT);
+        return Err(SelectorError::Namespace);
     }
     match bound.filter(|bound| !bound.is_empty()) {
-        Some(bound) if pod.iter().any(|(key, value)| bound.get(key) != Some(value)) => {
-            Err("pod node label selector labels conflict with its namespace whitelist")
-        }
+        Some(bound) if pod.iter().any(|(key, value)| bound.get(key) != Some(value)) => Err(SelectorError::Whitelist),
         _ => Ok(()),
     }
 }
@@ -124,19 +130,14 @@ mod tests {
 
     #[test]
     fn the_namespace_has_the_last_word() {
-        let check = |pod: &str, own: &str, bound: &str, want: Result<(), &str>| {
+        let check = |pod: &str, own: &str, bound: &str, want: Result<(), SelectorError>| {
             let (pod, own, bound) = (json(pod), labels(own).expect("labels"), labels(bound).expect("labels"));
-            assert_eq!(judge(pod.map("s"), &own, Some(&bound)), want);
+            assert_eq!(check_labels(pod.map("s"), &own, Some(&bound)), want);
         };
         check(r#"{"s":{"a":"b"}}"#, "a=b", "", Ok(()));
-        check(r#"{"s":{"a":"b"}}"#, "a=c", "", Err(CONFLICT));
+        check(r#"{"s":{"a":"b"}}"#, "a=c", "", Err(SelectorError::Namespace));
         check(r#"{"s":{"a":"b"}}"#, "", "a=b,c=d", Ok(()));
-        check(
-            r#"{"s":{"x":"y"}}"#,
-            "",
-            "a=b",
-            Err("pod node label selector labels conflict with its namespace whitelist"),
-        );
+        check(r#"{"s":{"x":"y"}}"#, "", "a=b", Err(SelectorError::Whitelist));
         assert!(labels("a").is_err());
         let mut pod = json(r#"{"spec":{"nodeSelector":{"c":"d"}}}"#);
         merge(&mut pod, &labels("a=b").expect("labels")).expect("no conflict");

@@ -24,7 +24,7 @@ pub(super) fn validate(
     check(pod, &node).map_err(|(cause, why)| with_cause(attributes.forbidden(&why), cause))
 }
 
-/// Clients distinguish the two refusals by their cause.
+/// Clients distinguish the two rejections by their cause.
 fn with_cause(mut status: Status, cause: &str) -> Status {
     if let Some(details) = &mut status.details {
         details.causes = vec![Cause { reason: cause.to_string(), message: String::new(), field: String::new() }];
@@ -36,10 +36,10 @@ fn check(pod: &Tree, node: &Tree) -> Result<(), (&'static str, String)> {
     let requests = kinds::podspec::total::pod_total(pod, "requests");
     let mut lacking = Vec::new();
     for (name, scale) in [("cpu", -3), ("memory", 0)] {
-        let asked = requests.get(name).map_or(0, |value| read(value).scaled(scale));
+        let requested = requests.get(name).map_or(0, |value| read(value).scaled(scale));
         let there = node.map("status.allocatable").get(name).map_or(0, |value| read(value).scaled(scale));
-        if asked > there {
-            lacking.push(format!("{name}, requested: {asked}, allocatable: {there}"));
+        if requested > there {
+            lacking.push(format!("{name}, requested: {requested}, allocatable: {there}"));
         }
     }
     if !lacking.is_empty() {

@@ -1,5 +1,5 @@
-//! What pods tolerate: a namespace, or the plugin's configuration, gives tolerations to new pods and bounds
-//! those of all.
+//! PodTolerationRestriction: a namespace, or the plugin's configuration, adds tolerations to new pods and limits the
+//! tolerations of all pods.
 
 use api::status::Status;
 use api::{Tree, tree};
@@ -11,7 +11,7 @@ use super::{Attributes, Operation, Settings, tolerations};
 const DEFAULT: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const WHITELIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
-/// What counts for namespaces that say nothing.
+/// The default for namespaces without annotations.
 #[derive(Default)]
 pub(crate) struct Restriction {
     default: Vec<Tree>,
@@ -90,7 +90,7 @@ fn of_namespace(attributes: &Attributes<'_>, annotation: &str) -> Result<Option<
         Some("") => Ok(Some(Vec::new())),
         Some(text) => match api::json::decode(text.as_bytes()) {
             Ok(Tree::List(list)) => Ok(Some(list)),
-            Ok(_) => Err(attributes.forbidden(format!("namespace annotation {annotation} is no list"))),
+            Ok(_) => Err(attributes.forbidden(format!("namespace annotation {annotation} is not a list"))),
             Err(error) => Err(attributes.forbidden(format!("namespace annotation {annotation}: {error}"))),
         },
     }

@@ -22,9 +22,11 @@ pub(crate) fn mutate(
         "binding" if object.str("target.kind") == "Node" => object.str("target.name"),
         _ => return Ok(()),
     };
-    // Each pod has another node: decoding it in the shared cache would evict the objects that every write needs.
-    if let Some(node) = attributes.registry.storage.item("minions", node).filter(|node| node.is_initialized(&NODE)) {
-        copy_labels(object, |label| node.label(&NODE, label));
+    // Each pod is on a different node: decoding it in the shared cache would evict the objects that every write needs.
+    if let Some(node) =
+        attributes.registry.storage.item("minions", node).filter(|node| node.is_initialized(Some(&NODE)))
+    {
+        copy_labels(object, |label| node.label(Some(&NODE), label));
     }
     Ok(())
 }

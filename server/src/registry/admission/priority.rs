@@ -1,4 +1,4 @@
-//! A pod's priority and preemption policy come from its priority class, or from the global default.
+//! Priority: sets a pod's priority and preemption policy from its priority class, or from the global default.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(super) fn validate(
     }
 }
 
-/// What was computed at the pod's creation stays where an update leaves it out.
+/// Keeps the values from the pod's creation if an update omits them.
 fn keep_old(pod: &mut Tree, old: &Tree) {
     for key in ["priority", "preemptionPolicy"] {
         if !pod.at("spec").has(key) && old.at("spec").has(key) {
@@ -61,7 +61,7 @@ fn keep_old(pod: &mut Tree, old: &Tree) {
     }
 }
 
-/// A race may leave two defaults: then the lower one counts.
+/// A race may create two defaults: the lower one is used.
 fn global_default(classes: &[Tree]) -> Option<Tree> {
     let defaults = classes.iter().filter(|class| class.bool("globalDefault"));
     defaults.min_by_key(|class| class.int("value")).cloned()
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_defaults_the_lower_counts() {
+    fn uses_the_lower_of_two_defaults() {
         let classes = [
             json(r#"{"metadata":{"name":"a"},"value":9,"globalDefault":true}"#),
             json(r#"{"metadata":{"name":"b"},"value":3,"globalDefault":true}"#),

@@ -1,4 +1,4 @@
-//! The plugins at work: the mutating half, then the validating one, each plugin timed.
+//! Runs the plugins: the mutating half, then the validating one. Each plugin is timed.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use api::Tree;
 use api::status::Status;
 use tokio::time::Instant;
 
-use super::metrics::{AdmissionMetrics, Half};
+use super::metrics::{AdmissionMetrics, AdmissionPhase};
 use super::{Attributes, Operation, Plugin};
 
-/// How long a request waits for what a controller is about to make.
+/// How long a request waits for an object that a controller is about to create.
 const READY_WAIT: Duration = Duration::from_secs(1);
 
-/// The mutating phase, a second time if a webhook has changed what earlier plugins had seen. Requests that write no
-/// object are shown only to webhooks.
+/// The mutating phase. It runs a second time if a webhook has changed the object after earlier plugins. Requests that
+/// write no object go to webhooks only.
 pub(crate) async fn mutate(
     attributes: &Attributes<'_>,
     mut object: Option<&mut Tree>,
@@ -25,7 +25,7 @@ pub(crate) async fn mutate(
     if result.is_ok() && attributes.rounds.begin_second() {
         result = mutate_once(attributes, object, old, warnings).await;
     }
-    attributes.registry.admitted.half(Half::Admit, attributes.operation, result.is_err(), began.elapsed());
+    attributes.registry.admitted.half(AdmissionPhase::Admit, attributes.operation, result.is_err(), began.elapsed());
     result
 }
 
@@ -35,13 +35,13 @@ async fn mutate_once(
     old: Option<&Tree>,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    let mut watch = StopWatch::new(attributes, Half::Admit);
+    let mut watch = StopWatch::new(attributes, AdmissionPhase::Admit);
     for (at, plugin) in attributes.registry.admission.plugins().enumerate() {
-        if plugin.mutate.is_none() && plugin.mutate_later.is_none() {
+        if plugin.mutate.is_none() && plugin.mutate_async.is_none() {
             continue;
         }
         let result = mutate_by(plugin, attributes, object.as_deref_mut(), old, warnings).await;
-        watch.lap(at, plugin, result.is_err());
+        watch.record_plugin(at, plugin, result.is_err());
         result?;
     }
     Ok(())
@@ -62,7 +62,7 @@ async fn mutate_by(
             mutate(attributes, object, old, warnings)?;
         }
     }
-    let asking = plugin.mutate_later.and_then(|mutate| mutate(attributes, object, old, warnings));
+    let asking = plugin.mutate_async.and_then(|mutate| mutate(attributes, object, old, warnings));
     match asking {
         Some(asking) => asking.await,
         None => Ok(()),
@@ -72,13 +72,13 @@ async fn mutate_by(
 /// Times one plugin after the other; the end of one is the beginning of the next.
 struct StopWatch<'a> {
     metrics: &'a AdmissionMetrics,
-    half: Half,
+    half: AdmissionPhase,
     operation: Operation,
     last: Instant,
 }
 
 impl<'a> StopWatch<'a> {
-    fn new(attributes: &Attributes<'a>, half: Half) -> StopWatch<'a> {
+    fn new(attributes: &Attributes<'a>, half: AdmissionPhase) -> StopWatch<'a> {
         StopWatch {
             metrics: &attributes.registry.admitted,
             half,
@@ -87,14 +87,14 @@ impl<'a> StopWatch<'a> {
         }
     }
 
-    fn lap(&mut self, at: usize, plugin: &Plugin, rejected: bool) {
+    fn record_plugin(&mut self, at: usize, plugin: &Plugin, rejected: bool) {
         let now = Instant::now();
         self.metrics.plugin((at, plugin), self.half, self.operation, rejected, now - self.last);
         self.last = now;
     }
 }
 
-/// Both phases, for objects that are never stored.
+/// Runs both phases, for objects that are never stored.
 pub(crate) async fn admit(
     attributes: &Attributes<'_>,
     object: &mut Tree,
@@ -104,7 +104,7 @@ pub(crate) async fn admit(
     validate(attributes, Some(object), None, warnings).await
 }
 
-/// The plugin itself refuses what is still missing when the time is over.
+/// Waits until the plugin is ready; after the timeout the plugin itself rejects the request.
 async fn wait_until(attributes: &Attributes<'_>, object: &Tree, is_ready: fn(&Attributes<'_>, &Tree) -> bool) {
     if is_ready(attributes, object) {
         return;
@@ -121,19 +121,19 @@ pub(crate) async fn validate(
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
     let began = Instant::now();
-    let mut watch = StopWatch::new(attributes, Half::Validate);
+    let mut watch = StopWatch::new(attributes, AdmissionPhase::Validate);
     let mut result = Ok(());
     for (at, plugin) in attributes.registry.admission.plugins().enumerate() {
-        if plugin.validate.is_none() && plugin.validate_later.is_none() {
+        if plugin.validate.is_none() && plugin.validate_async.is_none() {
             continue;
         }
         result = validate_by(plugin, attributes, object, old, warnings).await;
-        watch.lap(at, plugin, result.is_err());
+        watch.record_plugin(at, plugin, result.is_err());
         if result.is_err() {
             break;
         }
     }
-    attributes.registry.admitted.half(Half::Validate, attributes.operation, result.is_err(), began.elapsed());
+    attributes.registry.admitted.half(AdmissionPhase::Validate, attributes.operation, result.is_err(), began.elapsed());
     result
 }
 
@@ -147,7 +147,7 @@ async fn validate_by(
     if let Some(validate) = plugin.validate {
         validate(attributes, object, old, warnings)?;
     }
-    let asking = plugin.validate_later.and_then(|validate| validate(attributes, object, old, warnings));
+    let asking = plugin.validate_async.and_then(|validate| validate(attributes, object, old, warnings));
     match asking {
         Some(asking) => asking.await,
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! A pod with a runtime class gets what the class costs and where it can run.
+//! RuntimeClass: a pod gets the overhead and the scheduling constraints of its runtime class.
 
 use std::sync::Arc;
 

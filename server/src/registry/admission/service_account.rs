@@ -1,5 +1,5 @@
-//! Every pod runs as a service account: the default one unless it names another. The account's token is
-//! mounted into its containers, and its pull secrets are the pod's where that has none of its own.
+//! ServiceAccount: every pod runs as a service account, by default as `default`. The account's token is mounted into
+//! its containers. A pod without image pull secrets gets those of the account.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
-/// A little over an hour, so that tokens of pods can be recognized.
+/// Slightly more than an hour, by which tokens of pods can be recognized.
 const TOKEN_SECONDS: i64 = 3607;
 
-/// A namespace's default account is made by a controller a moment after the namespace.
+/// A controller creates the default account of a namespace shortly after the namespace.
 pub(super) fn is_ready(attributes: &Attributes<'_>, pod: &Tree) -> bool {
     if !attributes.is("", "Pod", Operation::Create) || is_mirror(pod) || account_name(pod) != DEFAULT {
         return true;
@@ -66,7 +66,7 @@ pub(super) fn validate(
 
 /// Why a pod may not be created: what a mirror pod may not have, and secrets that the account does not allow.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum Refusal {
+enum PodRejection {
     #[error("a mirror pod may not reference service accounts")]
     MirrorAccount,
     #[error("a mirror pod may not reference secrets")]
@@ -88,7 +88,7 @@ enum Refusal {
     Environment { container: String, variable: String, secret: String, account: String },
 }
 
-fn refuse(attributes: &Attributes<'_>, checked: Result<(), Refusal>) -> Result<(), Status> {
+fn refuse(attributes: &Attributes<'_>, checked: Result<(), PodRejection>) -> Result<(), Status> {
     checked.map_err(|why| attributes.forbidden(why))
 }
 
@@ -105,7 +105,7 @@ fn require(attributes: &Attributes<'_>, name: &str) -> Result<Arc<Tree>, Status>
     })
 }
 
-/// The mirror of a static pod: its content belongs to the node, and may not be changed.
+/// Whether the pod mirrors a static pod: the node owns its content, which may not be changed.
 fn is_mirror(pod: &Tree) -> bool {
     pod.map("metadata.annotations").contains(MIRROR)
 }
@@ -117,7 +117,7 @@ fn account_name(pod: &Tree) -> &str {
     }
 }
 
-/// Mounts the account's token where it is wanted, and gives the pod the account's pull secrets.
+/// Mounts the account's token if required, and copies the account's pull secrets to the pod.
 fn apply_account(pod: &mut Tree, account: &Tree, suffix: &str) {
     if should_mount(pod, account) {
         mount_token(pod.child("spec"), suffix);
@@ -128,11 +128,11 @@ fn apply_account(pod: &mut Tree, account: &Tree, suffix: &str) {
     }
 }
 
-/// The pod's word counts before the account's.
+/// The pod's setting takes precedence over the account's.
 fn should_mount(pod: &Tree, account: &Tree) -> bool {
-    let said = |tree: &Tree| tree.as_bool();
-    said(pod.at("spec.automountServiceAccountToken"))
-        .or(said(account.at("automountServiceAccountToken")))
+    let flag = |tree: &Tree| tree.as_bool();
+    flag(pod.at("spec.automountServiceAccountToken"))
+        .or(flag(account.at("automountServiceAccountToken")))
         .unwrap_or(true)
 }
 
@@ -152,7 +152,7 @@ fn mount_token(spec: &mut Tree, suffix: &str) {
     }
 }
 
-/// False where the container has a mount of its own at the path.
+/// Mounts the token; false if the container has its own mount at the path.
 fn mount(container: &mut Tree, volume: &str) -> bool {
     if container.list("volumeMounts").iter().any(|mount| mount.str("mountPath") == TOKEN_PATH) {
         return false;
@@ -178,17 +178,17 @@ fn token_volume(name: &str) -> Tree {
     tree! { "name" => name, "projected" => tree! { "sources" => sources, "defaultMode" => 0o644 } }
 }
 
-fn check_mirror(pod: &Tree) -> Result<(), Refusal> {
+fn check_mirror(pod: &Tree) -> Result<(), PodRejection> {
     if !pod.str("spec.serviceAccountName").is_empty() {
-        return Err(Refusal::MirrorAccount);
+        return Err(PodRejection::MirrorAccount);
     }
     let spec = pod.at("spec");
     if references_secrets(spec) {
-        return Err(Refusal::MirrorSecrets);
+        return Err(PodRejection::MirrorSecrets);
     }
     let mut sources = spec.list("volumes").iter().flat_map(|volume| volume.list("projected.sources"));
     if sources.any(|source| source.has("serviceAccountToken")) {
-        return Err(Refusal::MirrorToken);
+        return Err(PodRejection::MirrorToken);
     }
     Ok(())
 }
@@ -219,8 +219,8 @@ fn references_secrets(spec: &Tree) -> bool {
         })
 }
 
-/// An account may say that its pods use no other secrets than its own.
-fn check_secrets(pod: &Tree, account: &Tree) -> Result<(), Refusal> {
+/// An account may restrict its pods to its own secrets.
+fn check_secrets(pod: &Tree, account: &Tree) -> Result<(), PodRejection> {
     if !enforces(account) {
         return Ok(());
     }
@@ -229,7 +229,7 @@ fn check_secrets(pod: &Tree, account: &Tree) -> Result<(), Refusal> {
     for volume in pod.list("spec.volumes") {
         let secret = volume.str("secret.secretName");
         if volume.has("secret") && !allowed.contains(secret) {
-            return Err(Refusal::Volume { secret: secret.to_string(), account: name.to_string() });
+            return Err(PodRejection::Volume { secret: secret.to_string(), account: name.to_string() });
         }
     }
     check_environment(pod, "initContainers", "init container", &allowed, name)?;
@@ -239,13 +239,13 @@ fn check_secrets(pod: &Tree, account: &Tree) -> Result<(), Refusal> {
         let secret = secret.str("name");
         if !allowed.contains(secret) {
             let (secret, account) = (secret.to_string(), name.to_string());
-            return Err(Refusal::PullSecret { index: at, secret, account });
+            return Err(PodRejection::PullSecret { index: at, secret, account });
         }
     }
     Ok(())
 }
 
-fn check_ephemeral_secrets(pod: &Tree, account: &Tree) -> Result<(), Refusal> {
+fn check_ephemeral_secrets(pod: &Tree, account: &Tree) -> Result<(), PodRejection> {
     if !enforces(account) {
         return Ok(());
     }
@@ -266,10 +266,10 @@ fn names(references: &[Tree]) -> Map {
     names
 }
 
-fn check_environment(pod: &Tree, list: &str, what: &str, allowed: &Map, account: &str) -> Result<(), Refusal> {
+fn check_environment(pod: &Tree, list: &str, what: &str, allowed: &Map, account: &str) -> Result<(), PodRejection> {
     let refused = |container: &Tree, variable: String, secret: &str| {
         let container = format!("{what} {}", container.str("name"));
-        Err(Refusal::Environment { container, variable, secret: secret.to_string(), account: account.to_string() })
+        Err(PodRejection::Environment { container, variable, secret: secret.to_string(), account: account.to_string() })
     };
     for container in pod.at("spec").list(list) {
         for env in container.list("env").iter().filter(|env| env.at("valueFrom").has("secretKeyRef")) {

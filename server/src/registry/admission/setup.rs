@@ -1,4 +1,4 @@
-//! The enabled plugins and their configuration from the admission configuration file. Unsupported names are refused
+//! The enabled plugins and their configuration from the admission configuration file. Unsupported names are rejected
 //! with the reason; every error of the file names the file and the field.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::outbound::callout::Logins;
 
-/// The configuration of plugins, one field for each that can be configured.
+/// The configuration of the configurable plugins.
 #[derive(Default)]
 pub struct Settings {
     pub(crate) estimates: initial_resources::Estimates,
@@ -22,7 +22,7 @@ pub struct Settings {
     pub(crate) node_selectors: pod_node_selector::Selectors,
     pub pod_security: pod_security::Config,
     pub(crate) tolerations: pod_toleration_restriction::Restriction,
-    /// Who the server is to webhooks, of each side.
+    /// The credentials for webhooks of each phase.
     pub(crate) mutating_logins: Logins,
     pub(crate) validating_logins: Logins,
 }
@@ -47,10 +47,8 @@ impl fmt::Debug for Setup {
 
 /// Upstream's plugins that are not implemented, and why.
 const MISSING: &[(&str, &str)] = &[
-    ("MutatingAdmissionPolicy", "it needs the CEL engine, which is not built in yet"),
     ("NodeDeclaredFeatureValidator", "nodes do not declare their features yet"),
     ("PodGroupProtection", "groups of pods are not served"),
-    ("ValidatingAdmissionPolicy", "it needs the CEL engine, which is not built in yet"),
 ];
 
 impl Setup {
@@ -66,7 +64,7 @@ impl Setup {
                 both.join(" ")
             ));
         }
-        // The field and the kind exist only with the plugin, and from the first look at the schema on.
+        // The field and the kind exist only with the plugin, and must be added before the first use of the schema.
         if named(enable, "Initializers") && !api::schema::initializers::add() {
             errors.push("Initializers can be turned on only before anything is served".to_string());
         }
@@ -77,7 +75,7 @@ impl Setup {
             errors.push(format!("--admission-control-config-file: {error}"));
         }
         let on = |name: &str| named(enable, name) && errors.is_empty();
-        // Without a configuration they would admit everything.
+        // Without a configuration these plugins would admit everything.
         let untold = [
             ("EventRateLimit", settings.event_limits.is_empty()),
             ("ImagePolicyWebhook", settings.image_policy.is_none()),
@@ -95,7 +93,7 @@ impl Setup {
         if errors.is_empty() { Ok(Setup { on: chosen(enable, disable), settings }) } else { Err(errors) }
     }
 
-    /// Where InitialResources learns what containers have used.
+    /// Sets the source of container usage for InitialResources.
     pub fn with_usage(mut self, usage: Arc<dyn initial_resources::Usage>) -> Setup {
         self.settings.estimates.usage = usage;
         self
@@ -125,7 +123,7 @@ fn is_here(name: &str) -> bool {
     PLUGINS.iter().any(|plugin| plugin.name == name)
 }
 
-/// What is missing can be turned off, since it is.
+/// A plugin that is missing here may be disabled, since it has no effect.
 fn unknown(name: &str, flag: &str) -> Option<String> {
     let known = is_here(name) || MISSING.iter().any(|(missing, _)| *missing == name);
     (!known).then(|| format!("{flag} plugin {name:?} is unknown"))
@@ -151,7 +149,7 @@ impl FieldError {
         FieldError { field: field.into(), problem: problem.to_string() }
     }
 
-    /// The same error of a field below another.
+    /// Prefixes the field of an error with its parent.
     pub(crate) fn below(self, parent: &str) -> FieldError {
         FieldError { field: format!("{parent}.{}", self.field), ..self }
     }
@@ -175,7 +173,7 @@ enum FileProblem {
     Field(#[from] FieldError),
 }
 
-/// A plugin's own configuration, and where relative paths in it start.
+/// A plugin's configuration, and the base of its relative paths.
 pub(crate) struct Source<'a> {
     pub tree: &'a Tree,
     pub dir: &'a Path,
@@ -199,7 +197,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Nothing but these fields may be given at a place.
+    /// Rejects all fields except these at a path.
     pub(crate) fn only(&self, at: &str, tree: &Tree, fields: &[&str]) -> Result<(), FieldError> {
         let keys = tree.as_map().into_iter().flat_map(|map| map.keys());
         match keys.into_iter().find(|key| !fields.contains(key)) {
@@ -229,7 +227,7 @@ fn read_plugins(source: &Source<'_>, settings: &mut Settings) -> Result<(), Fiel
     Ok(())
 }
 
-/// The configuration of one plugin: in its place, or in a file of its own.
+/// Reads the configuration of one plugin: inline, or from its own file.
 fn read_plugin(entry: &Tree, source: &Source<'_>, settings: &mut Settings) -> Result<(), FieldError> {
     let name = entry.str("name");
     let plugin = PLUGINS.iter().find(|plugin| plugin.name == name);
@@ -324,16 +322,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_named() {
+    fn unsupported_settings_are_named() {
         let check = |enable: &[&str], disable: &[&str], want: &str| {
             let errors = Setup::new(&names(enable), &names(disable), None).expect_err("wrong").join("; ");
             assert!(errors.contains(want), "{errors}");
         };
         check(&["Foo"], &[], "enable-admission-plugins plugin \"Foo\" is unknown");
         check(&[], &["Foo"], "disable-admission-plugins plugin \"Foo\" is unknown");
-        check(&["ValidatingAdmissionPolicy"], &[], "cannot be turned on: it needs the CEL engine");
+        check(&["PodGroupProtection"], &[], "cannot be turned on: groups of pods are not served");
         check(&["EventRateLimit"], &[], "\"EventRateLimit\" needs a configuration");
         check(&["AlwaysDeny"], &["AlwaysDeny"], "[AlwaysDeny] in enable-admission-plugins and disable");
-        assert!(Setup::new(&[], &names(&["ValidatingAdmissionPolicy"]), None).is_ok());
+        assert!(Setup::new(&[], &names(&["PodGroupProtection"]), None).is_ok());
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn mutate(
     if attributes.operation != Operation::Create || !attributes.subresource.is_empty() {
         return Ok(());
     }
-    if let Some(finalizer) = finalizer(attributes.resource.kind.kind) {
+    if let Some(finalizer) = finalizer(attributes.resource.kind.kind()) {
         add_finalizer(object, finalizer);
     }
     Ok(())

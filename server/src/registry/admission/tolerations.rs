@@ -1,8 +1,8 @@
-//! Sets of tolerations: which covers which, and how two become one.
+//! Sets of tolerations: coverage and merging.
 
 use api::Tree;
 
-/// Both together; a toleration that another one covers is left out.
+/// Merges two lists; a toleration that another one covers is dropped.
 pub(super) fn merge(first: &[Tree], second: &[Tree]) -> Vec<Tree> {
     let all: Vec<&Tree> = first.iter().chain(second).collect();
     let mut merged: Vec<Tree> = Vec::new();
@@ -16,7 +16,7 @@ pub(super) fn merge(first: &[Tree], second: &[Tree]) -> Vec<Tree> {
     merged
 }
 
-/// Whether each toleration is covered by one of a list.
+/// Whether each toleration is covered by a toleration of a list.
 pub(crate) fn are_covered(tolerations: &[Tree], list: &[Tree]) -> bool {
     tolerations.iter().all(|toleration| list.iter().any(|wide| covers(wide, toleration)))
 }

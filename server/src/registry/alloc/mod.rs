@@ -1,6 +1,6 @@
-//! Cluster addresses and node ports of services. An address is claimed by an IPAddress object that is
-//! written in the same commit as the service: two services can never hold one address. Node ports have
-//! no object of their own; an index over the services knows who holds which.
+//! Cluster addresses and node ports of services. An IPAddress object claims an address; it is written in the same
+//! commit as the service, and two services can never hold one address. Node ports have no object of their own; an index
+//! over the services records the holder of each port.
 
 mod ports;
 mod ranges;
@@ -13,7 +13,8 @@ use api::field::{Errors, Path};
 use api::status::Status;
 use api::{Tree, tree};
 use kinds::core::service::{self, allocation, families};
-use store::{Expect, Write as StoreWrite};
+use store::{Precondition, Write as StoreWrite};
+use thiserror::Error;
 
 use crate::common::users::system_user;
 use crate::registry::hooks::Claims;
@@ -23,7 +24,7 @@ use crate::registry::{Config, Registry};
 use crate::request::codec::Validation;
 
 pub(crate) use ports::Reservation;
-use ports::{Claim, Refusal};
+use ports::{Claim, PortError};
 use ranges::Range;
 
 const SPEC: Path<'static> = Path::root("spec");
@@ -36,7 +37,7 @@ pub(crate) struct Allocator {
 
 impl Allocator {
     pub(crate) fn new(config: &Config) -> Allocator {
-        let ranges = config.service_cidrs.iter().filter_map(|(network, bits)| Range::new(*network, *bits));
+        let ranges = config.service_cidrs.iter().filter_map(Range::new);
         Allocator { ranges: ranges.collect(), ports: ports::Ports::new(config.node_ports.clone()) }
     }
 
@@ -67,7 +68,7 @@ pub(crate) fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>)
 }
 
 /// Upstream allocates node ports before it validates: the error for a duplicate port names the node port that both
-/// would have. Validation refuses such a service, so the numbers are shown and not stored.
+/// would have. Validation rejects such a service, so the numbers are shown and not stored.
 fn show_node_ports(object: &mut Tree, mut claim: Claim<'_>) -> Result<(), Status> {
     while let Some(index) = allocation::missing_node_ports(object).first().copied() {
         let number = match allocation::node_port_of_same_port(object, index) {
@@ -87,11 +88,11 @@ fn refuse(scope: &Scope<'_>, object: &Tree, errors: &Errors) -> Result<(), Statu
     if errors.is_empty() {
         return Ok(());
     }
-    let kind = scope.resource.kind;
-    Err(Status::invalid(kind.group, kind.kind, object.str("metadata.name"), errors))
+    let kind = &scope.resource.kind;
+    Err(Status::invalid(kind.group(), kind.kind(), object.str("metadata.name"), errors))
 }
 
-/// Allocates what a service names or lacks; what the old one no longer needs is released.
+/// Allocates the addresses and ports that a service names or lacks; unused ones of the old object are released.
 pub(crate) fn claim(scope: &Scope<'_>, name: &str, object: &mut Tree, old: Option<&Tree>) -> Result<Claims, Status> {
     let before = old.unwrap_or(&Tree::Null);
     let taken = claim_addresses(scope, object, before)?;
@@ -138,7 +139,7 @@ fn take_named_addresses(scope: &Scope<'_>, object: &Tree, old: &Tree) -> Result<
     let mut taken = Vec::new();
     let mut named = allocation::cluster_ips(object);
     named.retain(|ip| !held.contains(ip));
-    // A change of what is set is refused by validation, which knows better words for it.
+    // Validation rejects a change of a set value, with a better error text.
     if named.is_empty() || !held.is_empty() && held.len() == allocation::cluster_ips(object).len() {
         return Ok(Vec::new());
     }
@@ -155,6 +156,15 @@ fn take_named_addresses(scope: &Scope<'_>, object: &Tree, old: &Tree) -> Result<
         }
     }
     Ok(taken)
+}
+
+/// Why an address that a service names cannot be allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+enum AddressError {
+    #[error("the provided network does not match the current range")]
+    OutOfRange,
+    #[error("provided IP is already allocated")]
+    Allocated,
 }
 
 /// The current ranges and addresses.
@@ -178,16 +188,16 @@ impl Pool<'_> {
         self.registry.storage.caches.get("ipaddresses").is_some_and(|cache| cache.get(&ip.to_string()).is_some())
     }
 
-    fn take(&self, ip: &str, dry_run: bool) -> Result<IpAddr, &'static str> {
+    fn take(&self, ip: &str, dry_run: bool) -> Result<IpAddr, AddressError> {
         let address = api::validation::parse_ip(ip).filter(|ip| self.ranges.iter().any(|range| range.contains(*ip)));
-        let address = address.ok_or("the provided network does not match the current range")?;
+        let address = address.ok_or(AddressError::OutOfRange)?;
         if !dry_run && self.is_taken(address) {
-            return Err("provided IP is already allocated");
+            return Err(AddressError::Allocated);
         }
         Ok(address)
     }
 
-    /// A dry run shows the network's address: any other might be taken by the time it is requested.
+    /// A dry run returns the network's address: any other might be allocated before the real request.
     fn take_next(&self, ipv4: bool, dry_run: bool) -> Option<IpAddr> {
         let mut ranges = self.ranges.iter().filter(|range| range.is_ipv4() == ipv4);
         if dry_run {
@@ -211,10 +221,10 @@ fn ready_ranges(registry: &Registry) -> Vec<Range> {
     };
     let objects: Vec<Tree> = cache.snapshot().map.values().map(|item| item.tree()).filter(is_ready).collect();
     let cidrs = objects.iter().flat_map(|object| object.list("spec.cidrs")).filter_map(Tree::as_str);
-    cidrs.filter_map(api::validation::parse_cidr).filter_map(|(network, bits)| Range::new(network, bits)).collect()
+    cidrs.filter_map(api::validation::parse_cidr).filter_map(|cidr| Range::new(&cidr)).collect()
 }
 
-/// A claim that has taken the ports that are named.
+/// Begins a claim with the named ports.
 fn begin_ports<'a>(scope: &Scope<'a>, name: &str, object: &Tree, old: &Tree) -> Result<Claim<'a>, Status> {
     let services = scope.resource.cache()?;
     let mut claim = scope.registry.alloc.ports.begin(services, &scope.resource.key(scope.namespace, name));
@@ -241,7 +251,7 @@ fn claim_ports(scope: &Scope<'_>, name: &str, object: &mut Tree, old: &Tree) -> 
 
 /// Named ports, in their order. A number may appear twice if the port is the same and the protocol is not.
 fn claim_named_ports(scope: &Scope<'_>, object: &Tree, held: &[i64], claim: &mut Claim<'_>) -> Result<(), Status> {
-    // A type without node ports that names one is refused by validation.
+    // Validation rejects a node port in a service type without node ports.
     if !matches!(object.str("spec.type"), "NodePort" | "LoadBalancer") {
         return Ok(());
     }
@@ -264,7 +274,7 @@ fn claim_named_ports(scope: &Scope<'_>, object: &Tree, held: &[i64], claim: &mut
 
 fn claim_health_check_port(object: &mut Tree, held: &[i64], claim: &mut Claim<'_>) -> Result<(), Status> {
     if allocation::needs_new_health_check_node_port(object) {
-        let failed = |why: Refusal| Status::internal(format!("failed to allocate a HealthCheck NodePort 0: {why}"));
+        let failed = |why: PortError| Status::internal(format!("failed to allocate a HealthCheck NodePort 0: {why}"));
         let number = claim.take_next().map_err(failed)?;
         object.child("spec").set("healthCheckNodePort", number);
         return Ok(());
@@ -287,7 +297,7 @@ fn address_write(scope: &Scope<'_>, ip: IpAddr, service: &str) -> Result<StoreWr
         .ok_or_else(|| Status::internal("IPAddress is not served"))?;
     let user = system_user();
     let mut object = address_object(scope, &name, family(ip.is_ipv4()), service);
-    let scope = Scope { resource, user: &user, namespace: "", subresource: "", ..*scope };
+    let scope = Scope { resource: &resource, user: &user, namespace: "", subresource: "", ..*scope };
     let options = WriteOptions {
         dry_run: false,
         field_manager: "kube-apiserver".to_string(),
@@ -295,7 +305,7 @@ fn address_write(scope: &Scope<'_>, ip: IpAddr, service: &str) -> Result<StoreWr
         force: false,
     };
     scope.own_fields(None, &mut object, &options);
-    Ok(scope.put(&name, &object, Expect::Absent))
+    Ok(scope.put(&name, &object, Precondition::Absent))
 }
 
 fn address_object(scope: &Scope<'_>, name: &str, family: &str, service: &str) -> Tree {
@@ -327,6 +337,6 @@ fn address_delete(scope: &Scope<'_>, ip: &str, service: &str) -> Option<StoreWri
     if parent.str("namespace") != scope.namespace || parent.str("name") != service {
         return None;
     }
-    let scope = Scope { resource, namespace: "", subresource: "", ..*scope };
-    Some(scope.bare(&name, Expect::Revision(item.revision)))
+    let scope = Scope { resource: &resource, namespace: "", subresource: "", ..*scope };
+    Some(scope.bare(&name, Precondition::Revision(item.revision)))
 }

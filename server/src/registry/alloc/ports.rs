@@ -1,5 +1,5 @@
-//! Node ports: which service holds which. The index follows the services' cache, so that whatever was
-//! committed, by whomever, is in it; what is not yet committed is reserved.
+//! Node ports: the service that holds each port. The index follows the cache of services and contains all committed
+//! ports, of any writer; uncommitted ports are reserved.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -11,34 +11,34 @@ use kinds::core::service::allocation;
 use stdx::sync::{Mutex, MutexGuard};
 
 use super::ranges::band;
-use crate::storage::cache::{Cache, Read};
+use crate::storage::cache::{Cache, RingRead};
 
-/// The smallest and largest band that is kept for named ports, and its share of the range.
+/// The minimum and maximum size of the band for named ports, and its share of the range.
 const BAND: (u128, u128, u128) = (16, 128, 32);
 
-/// How many bytes of changes are read at a time.
+/// The number of bytes of changes that are read at a time.
 const READ_BYTES: usize = 1 << 20;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum PortError {
     OutOfRange(String),
     Taken,
     Full,
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for PortError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refusal::OutOfRange(range) => {
+            PortError::OutOfRange(range) => {
                 write!(f, "provided port is not in the valid range. The range of valid ports is {range}")
             }
-            Refusal::Taken => f.write_str("provided port is already allocated"),
-            Refusal::Full => f.write_str("range is full"),
+            PortError::Taken => f.write_str("provided port is already allocated"),
+            PortError::Full => f.write_str("range is full"),
         }
     }
 }
 
-/// A pool for all services, whatever the protocol.
+/// One pool for all services and protocols.
 pub(super) struct Ports {
     range: RangeInclusive<u16>,
     state: Arc<Mutex<State>>,
@@ -48,14 +48,13 @@ pub(super) struct Ports {
 struct State {
     /// The position of the index in the cache's history; None before the first read.
     cursor: Option<u64>,
-    /// Port to the services (`NAMESPACE/NAME`) that hold it. More than one only where the data came
-    /// from elsewhere.
+    /// The services (`NAMESPACE/NAME`) that hold a port. A port has several holders only in imported data.
     held: HashMap<u16, Vec<Arc<str>>>,
     /// Ports of writes in flight, with their owner and count.
     reserved: HashMap<u16, (Arc<str>, usize)>,
 }
 
-/// Ports that are taken but not yet published; given back when dropped.
+/// Ports that are allocated but not yet published; released when dropped.
 pub(crate) struct Reservation {
     state: Arc<Mutex<State>>,
     ports: Vec<u16>,
@@ -88,7 +87,7 @@ impl Ports {
     }
 }
 
-/// The ports that one write takes.
+/// The ports of one write.
 pub(super) struct Claim<'a> {
     ports: &'a Ports,
     /// None in tests that fill the index themselves.
@@ -98,8 +97,8 @@ pub(super) struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// The index, as new as the cache. Both are read under one lock: a reservation is released only after its write is
-    /// published, so that a port is always in one or the other.
+    /// The index, up to date with the cache. Both are read under one lock: a reservation is released only after its
+    /// write is published, and a port is always in one or the other.
     fn state(&self) -> MutexGuard<'a, State> {
         let mut state = self.ports.state.lock();
         self.services.into_iter().for_each(|services| state.catch_up(services));
@@ -107,22 +106,22 @@ impl<'a> Claim<'a> {
     }
 
     /// Takes a port that was named.
-    pub(super) fn take(&mut self, port: i64) -> Result<(), Refusal> {
+    pub(super) fn take(&mut self, port: i64) -> Result<(), PortError> {
         let range = &self.ports.range;
         let number = u16::try_from(port).ok().filter(|port| range.contains(port));
-        let number = number.ok_or_else(|| Refusal::OutOfRange(format!("{}-{}", range.start(), range.end())))?;
+        let number = number.ok_or_else(|| PortError::OutOfRange(format!("{}-{}", range.start(), range.end())))?;
         let mut state = self.state();
-        if self.reservation.ports.contains(&number) || !state.may_take(number, &self.owner) {
-            return Err(Refusal::Taken);
+        if self.reservation.ports.contains(&number) || !state.is_available(number, &self.owner) {
+            return Err(PortError::Taken);
         }
         self.reserve(&mut state, number);
         Ok(())
     }
 
     /// Takes any port.
-    pub(crate) fn take_next(&mut self) -> Result<i64, Refusal> {
+    pub(crate) fn take_next(&mut self) -> Result<i64, PortError> {
         let mut state = self.state();
-        let number = self.ports.free_port(&state).ok_or(Refusal::Full)?;
+        let number = self.ports.free_port(&state).ok_or(PortError::Full)?;
         self.reserve(&mut state, number);
         Ok(i64::from(number))
     }
@@ -156,8 +155,8 @@ impl State {
         !self.held.contains_key(&port) && !self.reserved.contains_key(&port)
     }
 
-    /// Two writes to one service may request the same port: one of them will lose anyway.
-    fn may_take(&self, port: u16, owner: &str) -> bool {
+    /// Two writes to one service may request the same port: one of them will fail with a conflict anyway.
+    fn is_available(&self, port: u16, owner: &str) -> bool {
         let held = self.held.get(&port).is_none_or(|owners| owners.iter().all(|other| &**other == owner));
         held && self.reserved.get(&port).is_none_or(|(other, _)| &**other == owner)
     }
@@ -166,9 +165,9 @@ impl State {
         let Some(mut cursor) = self.cursor else { return self.rebuild(services) };
         loop {
             match services.read(cursor, READ_BYTES) {
-                Read::Empty => break,
-                Read::Lost => return self.rebuild(services),
-                Read::Changes(changes, next) => {
+                RingRead::Empty => break,
+                RingRead::Lost => return self.rebuild(services),
+                RingRead::Changes(changes, next) => {
                     for change in &changes {
                         self.replace(
                             &change.key,
@@ -245,10 +244,10 @@ mod tests {
     #[test]
     fn named_ports_are_judged() {
         let ports = ports(&[("a/x", &[30001])]);
-        let out_of_range = || Refusal::OutOfRange("30000-30063".to_string());
+        let out_of_range = || PortError::OutOfRange("30000-30063".to_string());
         let cases = [
             ("a/x", 30001, Ok(())),
-            ("a/y", 30001, Err(Refusal::Taken)),
+            ("a/y", 30001, Err(PortError::Taken)),
             ("a/y", 30002, Ok(())),
             ("a/y", 40000, Err(out_of_range())),
             ("a/y", 1 << 20, Err(out_of_range())),
@@ -257,11 +256,11 @@ mod tests {
             assert_eq!(claim(&ports, owner).take(port), want, "{owner} {port}");
         }
         let mut twice = claim(&ports, "a/y");
-        assert_eq!((twice.take(30002), twice.take(30002)), (Ok(()), Err(Refusal::Taken)));
+        assert_eq!((twice.take(30002), twice.take(30002)), (Ok(()), Err(PortError::Taken)));
     }
 
     #[test]
-    fn the_upper_band_comes_first_and_everything_is_given_back() {
+    fn allocates_the_upper_band_first_and_releases_all() {
         let ports = ports(&[("a/x", &[30001])]);
         let mut all = claim(&ports, "a/y");
         let mut given: Vec<i64> = std::iter::from_fn(|| all.take_next().ok()).collect();
@@ -269,16 +268,16 @@ mod tests {
         given.sort_unstable();
         let want: Vec<i64> = (30000..=30063).filter(|port| *port != 30001).collect();
         assert_eq!(given, want);
-        assert_eq!(all.take_next(), Err(Refusal::Full));
+        assert_eq!(all.take_next(), Err(PortError::Full));
         drop(all);
         assert!(ports.state.lock().reserved.is_empty());
     }
 
     #[test]
-    fn a_changed_service_gives_back_what_it_no_longer_has() {
+    fn changed_service_releases_unused_ports() {
         let ports = ports(&[("a/x", &[30001, 30002])]);
         ports.state.lock().replace("a/x", Some(&service(&[30001, 30002])), Some(&service(&[30002])));
         assert_eq!(claim(&ports, "a/y").take(30001), Ok(()));
-        assert_eq!(claim(&ports, "a/y").take(30002), Err(Refusal::Taken));
+        assert_eq!(claim(&ports, "a/y").take(30002), Err(PortError::Taken));
     }
 }

@@ -1,7 +1,6 @@
 //! Services against a whole server on a store in memory.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::status::Status;
@@ -15,10 +14,9 @@ use crate::registry::verbs::delete::delete_one;
 use crate::registry::write::Outcome;
 use crate::testing;
 
-async fn registry(cidrs: &[(&str, u8)], node_ports: std::ops::RangeInclusive<u16>) -> Arc<Registry> {
-    let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+async fn registry(cidrs: &[&str], node_ports: std::ops::RangeInclusive<u16>) -> Arc<Registry> {
     let config = Config {
-        service_cidrs: cidrs.iter().map(|(network, bits)| (address(network), *bits)).collect(),
+        service_cidrs: cidrs.iter().map(|cidr| cidr.parse().expect("a network")).collect(),
         node_ports,
         ..Config::default()
     };
@@ -30,7 +28,8 @@ fn options() -> WriteOptions {
 }
 
 fn scope<'a>(registry: &'a Registry, user: &'a kinds::User, dry_run: bool) -> Scope<'a> {
-    let resource = registry.storage.resources.find("", "v1", "services").expect("services are served");
+    let is_service = |resource: &&std::sync::Arc<crate::storage::resource::Resource>| resource.kind.kind() == "Service";
+    let resource = registry.storage.resources.built_in().iter().find(is_service).expect("services are served");
     Scope { dry_run, ..testing::scope(registry, resource, user) }
 }
 
@@ -39,8 +38,9 @@ async fn create(registry: &Registry, name: &str, spec: Tree, dry_run: bool) -> R
     let scope = scope(registry, &user, dry_run);
     let mut service =
         tree! { "kind" => "Service", "apiVersion" => "v1", "metadata" => tree! { "name" => name }, "spec" => spec };
-    api::typed::conform(&mut service, scope.resource.ty(), &mut Default::default()).expect("a service");
-    (scope.resource.kind.set_defaults)(&mut service);
+    api::typed::conform(&mut service, scope.resource.table_type().expect("a type"), &mut Default::default())
+        .expect("a service");
+    scope.resource.kind.set_defaults(&mut service);
     let outcome: Outcome = scope.create(service, &options(), &mut Vec::new()).await?;
     Ok(outcome.tree(scope.resource))
 }
@@ -51,7 +51,7 @@ async fn update(registry: &Registry, name: &str, change: impl Fn(&mut Tree) + Se
     let changed = |old: &Tree, _: &Arc<crate::storage::cache::Item>| {
         let mut object = old.clone();
         change(object.child("spec"));
-        (scope.resource.kind.set_defaults)(&mut object);
+        scope.resource.kind.set_defaults(&mut object);
         Ok(object)
     };
     Ok(scope.update(name, &mut Vec::new(), changed).await?.tree(scope.resource))
@@ -94,8 +94,8 @@ fn check_nothing_leaked(registry: &Registry) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_is_given_twice_and_nothing_is_lost() {
-    let registry = registry(&[("10.0.0.0", 26)], 30000..=30039).await;
+async fn allocates_each_port_once_and_releases_all() {
+    let registry = registry(&["10.0.0.0/26"], 30000..=30039).await;
     let before = objects(&registry, "services/specs").len();
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..80 {
@@ -133,19 +133,19 @@ async fn nothing_is_given_twice_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn a_new_index_knows_what_is_held() {
-    let registry = registry(&[("10.0.0.0", 24)], 30000..=32767).await;
+async fn new_index_contains_held_ports() {
+    let registry = registry(&["10.0.0.0/24"], 30000..=32767).await;
     let spec = tree! { "type" => "NodePort", "ports" => list![tree! { "port" => 80, "nodePort" => 30123 }] };
     create(&registry, "a", spec, false).await.expect("a service");
     let ports = ports::Ports::new(30000..=32767);
     let services = registry.storage.caches.get("services/specs").expect("a cache");
-    assert_eq!(ports.begin(&services, "default/b").take(30123), Err(Refusal::Taken));
+    assert_eq!(ports.begin(&services, "default/b").take(30123), Err(PortError::Taken));
     assert_eq!(ports.begin(&services, "default/a").take(30123), Ok(()));
 }
 
 #[tokio::test]
-async fn a_dry_run_takes_nothing() {
-    let registry = registry(&[("10.0.0.0", 24)], 30000..=32767).await;
+async fn dry_run_allocates_nothing() {
+    let registry = registry(&["10.0.0.0/24"], 30000..=32767).await;
     let before = objects(&registry, "ipaddresses").len();
     let shown = create(&registry, "a", node_port(tree! {}), true).await.expect("a service");
     assert_eq!(shown.str("spec.clusterIP"), "10.0.0.0");
@@ -155,7 +155,7 @@ async fn a_dry_run_takes_nothing() {
 
 #[tokio::test]
 async fn the_second_family_comes_and_goes() {
-    let registry = registry(&[("10.0.0.0", 24), ("fd00::", 112)], 30000..=32767).await;
+    let registry = registry(&["10.0.0.0/24", "fd00::/112"], 30000..=32767).await;
     let spec = tree! { "ports" => list![tree! { "port" => 80 }], "ipFamilyPolicy" => "RequireDualStack" };
     let service = create(&registry, "a", spec, false).await.expect("a service");
     assert_eq!(service.at("spec.ipFamilies"), &list!["IPv4", "IPv6"]);
@@ -174,8 +174,8 @@ async fn the_second_family_comes_and_goes() {
 }
 
 #[tokio::test]
-async fn a_port_that_stands_twice_shows_the_node_port_of_both() {
-    let registry = registry(&[("10.0.0.0", 24)], 30000..=30000).await;
+async fn duplicate_port_error_names_the_node_port() {
+    let registry = registry(&["10.0.0.0/24"], 30000..=30000).await;
     let port = |name: &str| tree! { "name" => name, "port" => 80, "protocol" => "TCP" };
     let spec = tree! { "type" => "NodePort", "ports" => list![port("a"), port("b")] };
     let status = create(&registry, "twice", spec, false).await.expect_err("a duplicate");

@@ -1,4 +1,4 @@
-//! Binding: a pod gets its node, with what the scheduler has to say about it.
+//! Binding: assigns a pod to a node, with the annotations and labels of the scheduler.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use api::status::Status;
 use kinds::core::pod::binding;
 
 use super::success;
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
 use crate::registry::options::WriteOptions;
 use crate::registry::respond;
 use crate::registry::verbs::{self, check_namespace, update};
 use crate::registry::write::{MODIFIED, Scope};
-use crate::request::codec::Expected;
+use crate::request::codec::ExpectedType;
 use crate::storage::resource::Resource;
 use crate::storage::store_status;
 
@@ -22,10 +22,14 @@ use crate::storage::store_status;
 const MAX_TRIES: usize = 64;
 
 /// POST pods/NAME/binding, or POST bindings.
-pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn create(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     respond::accepted(&call.head)?;
     let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
-    let expected = Expected::of(&kinds::core::binding::KIND);
+    let expected = ExpectedType::for_kind(&kinds::core::binding::KIND);
     let mut binding = verbs::read_expected(call, &expected, &options).await?;
     check_namespace(&mut binding, resource, &call.head.info.namespace)?;
     let name = binding.str("metadata.name").to_string();
@@ -34,7 +38,7 @@ pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: 
     }
     binding::validate(&binding).map_err(|status| *status)?;
     let pods = registry.storage.resources.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
-    let scope = Scope { subresource: "binding", ..verbs::scope(registry, pods, call, options.dry_run)? };
+    let scope = Scope { subresource: "binding", ..verbs::scope(registry, &pods, call, options.dry_run)? };
     let attributes = scope.attributes(Operation::Create, &name);
     let mut warnings = Vec::new();
     admission::admit(&attributes, &mut binding, &mut warnings).await?;

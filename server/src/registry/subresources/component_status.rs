@@ -1,4 +1,4 @@
-//! ComponentStatus: how the parts of the control plane are, as far as one process can say.
+//! ComponentStatus: the health of the components of the control plane, as far as this process can check it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,13 +6,17 @@ use std::time::Duration;
 use api::status::Status;
 use api::{Tree, list, tree};
 
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::outbound::callout::{self, Client, Trust, Url, UrlError};
 use crate::registry::Registry;
 use crate::registry::{respond, shape};
 use crate::storage::resource::Resource;
 
-pub(crate) async fn read(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn read(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     let accepted = respond::accepted(&call.head)?;
     let shaping = respond::shaping(&call.head, accepted)?;
     if let Some(deprecation) = resource.kind.lifecycle.deprecation.map(str::to_string)
@@ -22,7 +26,7 @@ pub(crate) async fn read(registry: &Registry, resource: &Arc<Resource>, call: &m
     }
     let mut components = components(registry).await;
     if call.head.info.name.is_empty() {
-        let tree = shape::list_of(resource.kind, tree! {}, components, shaping)?;
+        let tree = shape::list_of(&resource.kind, tree! {}, components, shaping)?;
         return Ok(respond::encoded(200, &tree, accepted));
     }
     let name = &call.head.info.name;
@@ -33,18 +37,18 @@ pub(crate) async fn read(registry: &Registry, resource: &Arc<Resource>, call: &m
 
 async fn components(registry: &Registry) -> Vec<Tree> {
     let store = registry.storage.store.revision().await;
-    let store = store.map(|_| "ok".to_string()).map_err(Unhealthy::Store);
+    let store = store.map(|_| "ok".to_string()).map_err(HealthError::Store);
     let (scheduler, manager) =
         tokio::join!(health(registry, "scheduler", 10259), health(registry, "controller-manager", 10257));
     vec![component("scheduler", scheduler), component("controller-manager", manager), component("etcd-0", store)]
 }
 
-/// Whether a component of this process is well, by its name; None for one that does not run in it.
+/// Whether a component of this process is healthy, by name; None if the component does not run here.
 pub(crate) type LocalHealth = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;
 
 /// Why a component is not healthy.
 #[derive(Debug, thiserror::Error)]
-enum Unhealthy {
+enum HealthError {
     #[error("a worker has ended")]
     WorkerEnded,
     #[error(transparent)]
@@ -60,27 +64,27 @@ enum Unhealthy {
     Response(String),
 }
 
-async fn health(registry: &Registry, name: &str, port: u16) -> Result<String, Unhealthy> {
+async fn health(registry: &Registry, name: &str, port: u16) -> Result<String, HealthError> {
     match registry.local_health.get().and_then(|health| health(name)) {
         Some(true) => Ok("ok".to_string()),
-        Some(false) => Err(Unhealthy::WorkerEnded),
+        Some(false) => Err(HealthError::WorkerEnded),
         None => probe(port).await,
     }
 }
 
-/// How long a component may take to say how it is.
+/// The timeout of a health check.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Probes the health of a component on this machine, as upstream does: its certificate is not verified.
-async fn probe(port: u16) -> Result<String, Unhealthy> {
-    let client = Client::new(&Trust::Anybody, None)?;
+async fn probe(port: u16) -> Result<String, HealthError> {
+    let client = Client::new(&Trust::InsecureSkipVerify, None)?;
     let url = Url::parse(&format!("https://127.0.0.1:{port}/healthz"))?;
-    let answer = client.get(&url, PATIENCE).await?;
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
-    if answer.is_success() && text == "ok" { Ok(text) } else { Err(Unhealthy::Response(text)) }
+    let response = client.get(&url, PATIENCE).await?;
+    let text = String::from_utf8_lossy(&response.body).into_owned();
+    if response.is_success() && text == "ok" { Ok(text) } else { Err(HealthError::Response(text)) }
 }
 
-fn component(name: &str, health: Result<String, Unhealthy>) -> Tree {
+fn component(name: &str, health: Result<String, HealthError>) -> Tree {
     let (status, message) = match health {
         Ok(message) => ("True", message),
         Err(error) => ("False", error.to_string()),

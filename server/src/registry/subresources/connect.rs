@@ -1,5 +1,5 @@
-//! Connections to a running pod: log, exec, attach and port forwarding. What the API alone can decide is decided here;
-//! the rest is passed on to the kubelet of the node.
+//! Connections to a running pod: log, exec, attach and port forwarding. The API server makes the checks that need no
+//! node; the rest is forwarded to the kubelet.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use streaming::remote_command::{Options, Verb};
 
 use super::node;
 use crate::authorization;
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::outbound::local_nodes;
 use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
@@ -23,37 +23,41 @@ use crate::request::body::{Body, Source};
 use crate::request::head::RequestHead;
 use crate::storage::resource::Resource;
 
-pub(super) async fn log(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn log(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     check_log_options(&call.head)?;
     let pod = pod(registry, resource, call).await?;
     let container = choose_container(&pod, call.head.query.get("container"))?;
     let node = pod.str("spec.nodeName");
     if node.is_empty() {
-        // Nothing has run yet: an empty log.
-        let mut answer = Answer::new(Body::empty());
-        *answer.status_mut() = http::StatusCode::NO_CONTENT;
-        return Ok(answer);
+        // No container has run yet: the log is empty.
+        let mut response = HttpResponse::new(Body::empty());
+        *response.status_mut() = http::StatusCode::NO_CONTENT;
+        return Ok(response);
     }
     let place = format!("{}{}", place("containerLogs", &pod, container), passed(&call.head.query, LOG_OPTIONS));
-    let answer = match registry
+    let response = match registry
         .local_nodes
         .get()
         .and_then(|nodes| local_nodes::log(&**nodes, &pod, container, &call.head.query))
     {
-        Some(answer) => answer?,
+        Some(response) => response?,
         None => node::log(registry, node, &call.head, &place).await?,
     };
     if websocket::is_upgrade(&call.head, &call.content) {
-        websocket::stream(&call.head, &mut call.content, Whole(answer.into_body()))
+        websocket::stream(&call.head, &mut call.content, BodySource(response.into_body()))
     } else {
-        Ok(answer)
+        Ok(response)
     }
 }
 
 /// A body as a stream of bytes.
-struct Whole(Body);
+struct BodySource(Body);
 
-impl Source for Whole {
+impl Source for BodySource {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let frame = self.0.frame().await?.ok()?;
@@ -68,7 +72,7 @@ impl Source for Whole {
 const LOG_OPTIONS: &[&str] =
     &["follow", "previous", "timestamps", "sinceSeconds", "sinceTime", "tailLines", "limitBytes"];
 
-/// The kubelet's path of a container, or of a pod without one.
+/// The kubelet's path for a container, or for a pod without a container.
 fn place(verb: &str, pod: &Tree, container: &str) -> String {
     let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
     let container = if container.is_empty() { String::new() } else { format!("/{container}") };
@@ -90,7 +94,7 @@ fn encoded<'a>(pairs: impl Iterator<Item = (&'a str, String)>) -> String {
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }
 
-/// A connection is judged by its options, which plugins may not change.
+/// Admission checks the options of a connection; plugins may not change them.
 pub(super) async fn admit(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<(), Status> {
     let Some(mut options) = options(resource, &call.head) else { return Ok(()) };
     let before = options.clone();
@@ -135,7 +139,11 @@ fn options(resource: &Resource, head: &RequestHead) -> Option<Tree> {
 }
 
 /// exec and attach.
-pub(super) async fn run(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn run(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     let pod = pod(registry, resource, call).await?;
     let container = choose_container(&pod, call.head.query.get("container"))?.to_string();
     let kubelet = node::kubelet(registry, node_name(&pod)?, "pods").await?;
@@ -156,7 +164,7 @@ pub(super) async fn port_forward(
     registry: &Registry,
     resource: &Arc<Resource>,
     call: &mut Call,
-) -> Result<Answer, Status> {
+) -> Result<HttpResponse, Status> {
     let pod = pod(registry, resource, call).await?;
     let kubelet = node::kubelet(registry, node_name(&pod)?, "pods").await?;
     may_create(registry, call).await?;
@@ -188,7 +196,7 @@ async fn pod(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Resu
     verbs::scope(registry, resource, call, false)?.current_object(&call.head.info.name).await
 }
 
-/// The container that is meant; a pod with one container needs no name.
+/// The requested container; a pod with one container needs no name.
 fn choose_container<'a>(pod: &'a Tree, wanted: &'a str) -> Result<&'a str, Status> {
     let name = pod.str("metadata.name");
     let of = |list: &str| pod.at("spec").list(list).iter().map(|container| container.str("name"));

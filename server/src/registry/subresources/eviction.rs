@@ -1,4 +1,4 @@
-//! Eviction: the deletion of a pod as far as its disruption budget has room for it.
+//! Eviction: the deletion of a pod if its disruption budget allows it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use kinds::User;
 use kinds::core::pod::eviction::{self, Decision};
 
 use super::success;
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::common::users::system_user;
 use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
@@ -17,17 +17,21 @@ use crate::registry::respond;
 use crate::registry::verbs::delete::delete_admitted;
 use crate::registry::verbs::{self, update};
 use crate::registry::write::{MODIFIED, Scope};
-use crate::request::codec::{Expected, Validation};
+use crate::request::codec::{ExpectedType, Validation};
 use crate::storage::resource::Resource;
 use crate::storage::store_status;
 
 /// How often the decision is repeated because the pod changed.
 const MAX_TRIES: usize = 20;
 
-pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn create(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     respond::accepted(&call.head)?;
     let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
-    let expected = Expected::named("policy", "v1", "Eviction").ok_or_else(Status::no_resource)?;
+    let expected = ExpectedType::named("policy", "v1", "Eviction").ok_or_else(Status::no_resource)?;
     let mut eviction = verbs::read_adapted(call, &expected, &options, take_beta).await?;
     if eviction.str("metadata.name") != call.head.info.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
@@ -70,7 +74,7 @@ async fn evict(
             Decision::Refuse(status) => return Err(*status),
             Decision::Delete { as_read } => as_read,
             Decision::Spend { budget } => {
-                spend(scope, &pod, budget.str("metadata.name")).await?;
+                consume_disruption(scope, &pod, budget.str("metadata.name")).await?;
                 false
             }
         };
@@ -97,8 +101,8 @@ fn budgets(scope: &Scope<'_>) -> Vec<Tree> {
     own.take_while(|item| item.namespace() == scope.namespace).map(|item| item.tree()).collect()
 }
 
-/// Takes one disruption from the budget, through its status, as it is now.
-async fn spend(scope: &Scope<'_>, pod: &Tree, name: &str) -> Result<(), Status> {
+/// Subtracts one disruption from the current status of the budget.
+async fn consume_disruption(scope: &Scope<'_>, pod: &Tree, name: &str) -> Result<(), Status> {
     let resource = scope
         .registry
         .storage
@@ -106,7 +110,7 @@ async fn spend(scope: &Scope<'_>, pod: &Tree, name: &str) -> Result<(), Status> 
         .find("policy", "v1", "poddisruptionbudgets")
         .ok_or_else(Status::no_resource)?;
     let user: User = system_user();
-    let scope = Scope { resource, user: &user, subresource: "status", origin: None, ..*scope };
+    let scope = Scope { resource: &resource, user: &user, subresource: "status", origin: None, ..*scope };
     let options = WriteOptions {
         dry_run: scope.dry_run,
         field_manager: "kube-apiserver".to_string(),
@@ -203,7 +207,7 @@ mod tests {
             tasks.spawn(async move {
                 let resource = registry.storage.resources.find("", "v1", "pods").expect("pods are served");
                 let user = User::default();
-                let scope = testing::scope(&registry, resource, &user);
+                let scope = testing::scope(&registry, &resource, &user);
                 evict(&scope, &name, &DeleteOptions::default(), &mut Vec::new()).await.map_err(|status| status.code)
             });
         }

@@ -5,7 +5,7 @@ pub(crate) mod component_status;
 mod connect;
 mod eviction;
 pub(crate) mod node;
-mod proxy;
+pub(crate) mod proxy;
 mod reviews;
 mod scale;
 mod token;
@@ -19,7 +19,7 @@ use kinds::certificates::certificate_signing_request::APPROVAL;
 use kinds::core::namespace;
 use kinds::core::pod::{ephemeral_containers, resize};
 
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::registry::Registry;
 use crate::registry::write::Scope;
 use crate::registry::{respond, verbs};
@@ -27,7 +27,11 @@ use crate::request::head::RequestHead;
 use crate::storage::resource::Resource;
 
 /// A request to a subresource, by its name.
-pub(crate) async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn handle(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     if matches!(call.head.info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy") {
         connect::admit(registry, resource, call).await?;
     }
@@ -50,12 +54,12 @@ pub(crate) async fn handle(registry: &Registry, resource: &Arc<Resource>, call: 
 }
 
 /// Kinds that are never stored: reviews, bindings and the health of components.
-pub(crate) async fn answer_only(
+pub(crate) async fn serve_virtual(
     registry: &Registry,
     resource: &Arc<Resource>,
     call: &mut Call,
-) -> Result<Answer, Status> {
-    match resource.kind.kind {
+) -> Result<HttpResponse, Status> {
+    match resource.kind.kind() {
         "Binding" => binding::create(registry, resource, call).await,
         "ComponentStatus" => component_status::read(registry, resource, call).await,
         _ => reviews::create(registry, resource, call).await,
@@ -86,7 +90,7 @@ pub(crate) fn validate(name: &str, _: &Scope<'_>, object: &Tree, old: &Tree, err
 }
 
 /// The response of writes that return no object.
-fn success(head: &RequestHead, code: u16) -> Result<Answer, Status> {
+fn success(head: &RequestHead, code: u16) -> Result<HttpResponse, Status> {
     let status = tree! {
         "kind" => "Status",
         "apiVersion" => "v1",

@@ -7,17 +7,18 @@ use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use streaming::Timeouts;
-use streaming::relay::{RelayMode, Relayed, StreamRequest, is_upgrade, relay};
+use streaming::relay::{RelayMode, RelayResponse, StreamRequest, is_upgrade, relay};
 
+pub(crate) use super::proxy::forward::SendError;
 use super::proxy::forward::{self, streamed};
 use super::proxy::target::Target;
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::outbound::kubelets::{Kubelets, PREFERRED, TIMEOUT};
 use crate::registry::Registry;
 use crate::request::body::Body;
 use crate::request::head::RequestHead;
 
-/// What is read of a refusal's text.
+/// The limit for the text of a rejection.
 const MAX_REFUSAL: usize = 50_000;
 
 /// A node's kubelet.
@@ -38,35 +39,43 @@ async fn find(registry: &Registry, node: &str, resource: &str, unverified: bool)
         None => (unverified_kubelets()?.kubelet(&object).await?, TIMEOUT),
     };
     let tls = if unverified { kubelet.unverified } else { kubelet.tls };
-    let target = Target { host: kubelet.host, port: kubelet.port, tls: Some(tls), timeout };
+    let target = Target { host: kubelet.host, port: kubelet.port, tls: Some(tls), server_name: None, timeout };
     Ok(Kubelet { target, takes_websockets: kubelet.takes_websockets })
 }
 
-/// For a server without kubelet flags.
+/// The kubelet client of a server without kubelet flags.
 fn unverified_kubelets() -> Result<Kubelets, Status> {
     let preferred = PREFERRED.map(str::to_string).to_vec();
-    Kubelets::new(&http_client::Trust::Anybody, None, preferred, TIMEOUT).map_err(Status::internal)
+    Kubelets::new(&http_client::Trust::InsecureSkipVerify, None, preferred, TIMEOUT).map_err(Status::internal)
 }
 
 /// Passes a container's log on.
-pub(crate) async fn log(registry: &Registry, node: &str, head: &RequestHead, place: &str) -> Result<Answer, Status> {
+pub(crate) async fn log(
+    registry: &Registry,
+    node: &str,
+    head: &RequestHead,
+    place: &str,
+) -> Result<HttpResponse, Status> {
     let kubelet = find(registry, node, "pods", head.query.flag("insecureSkipTLSVerifyBackend")).await?;
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = place.parse().map_err(Status::internal)?;
     request.headers_mut().insert(header::HOST, host(&kubelet.target)?);
-    let failed = |why: String| Status::new(500, "", format!("Get \"{}{place}\": {why}", kubelet.target.url()));
+    let failed = |why: SendError| Status::new(500, "", format!("Get \"{}{place}\": {why}", kubelet.target.url()));
     let response = forward::send(&kubelet.target, request).await.map_err(failed)?;
     if !(200..=206).contains(&response.status().as_u16()) {
-        return Err(refusal(response, &head.info.name).await);
+        return Err(read_error(response, &head.info.name).await);
     }
-    let mut answer = streamed(response);
-    forward::drop_hop_headers(answer.headers_mut());
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-    Ok(answer)
+    let mut response = streamed(response);
+    forward::drop_hop_headers(response.headers_mut());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    Ok(response)
 }
 
 /// Sends a request of the server itself to a kubelet.
-pub(crate) async fn send(target: &Target, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, String> {
+pub(crate) async fn send(
+    target: &Target,
+    request: Request<Full<Bytes>>,
+) -> Result<http::Response<Incoming>, SendError> {
     forward::send(target, request).await
 }
 
@@ -75,14 +84,14 @@ fn host(target: &Target) -> Result<HeaderValue, Status> {
 }
 
 /// The error of a kubelet, as a Status.
-async fn refusal(response: http::Response<Incoming>, name: &str) -> Status {
+async fn read_error(response: http::Response<Incoming>, name: &str) -> Status {
     let code = response.status();
     let body = Limited::new(response.into_body(), MAX_REFUSAL).collect().await;
     let text = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
-    judged(code, &text, name)
+    kubelet_status(code, &text, name)
 }
 
-fn judged(code: StatusCode, text: &str, name: &str) -> Status {
+fn kubelet_status(code: StatusCode, text: &str, name: &str) -> Status {
     let (reason, message) = match code {
         StatusCode::INTERNAL_SERVER_ERROR => return Status::internal(text),
         StatusCode::BAD_REQUEST => return Status::bad_request(text),
@@ -102,13 +111,13 @@ fn judged(code: StatusCode, text: &str, name: &str) -> Status {
     status
 }
 
-/// Passes a connection on, in a protocol that the kubelet knows.
+/// Forwards a connection in a protocol that the kubelet supports.
 pub(crate) async fn stream(
     call: &mut Call,
     kubelet: Kubelet,
-    asked: StreamRequest,
+    requested: StreamRequest,
     place: &str,
-) -> Result<Answer, Status> {
+) -> Result<HttpResponse, Status> {
     let (Some(upgrade), true) = (call.content.upgrade.take(), is_upgrade(&call.head.headers)) else {
         return Err(Status::bad_request("Upgrade request required"));
     };
@@ -117,7 +126,7 @@ pub(crate) async fn stream(
     *request.method_mut() = call.head.method.clone();
     *request.headers_mut() = call.head.headers.clone();
     request.extensions_mut().insert(upgrade);
-    let way = if kubelet.takes_websockets { RelayMode::Through } else { RelayMode::of(&call.head.headers, asked) };
+    let way = if kubelet.takes_websockets { RelayMode::Through } else { RelayMode::of(&call.head.headers, requested) };
     let (target, host) = (kubelet.target.clone(), host(&kubelet.target)?);
     let relayed = relay(request, way, place, Timeouts::default(), move |mut onward| async move {
         onward.headers_mut().insert(header::HOST, host);
@@ -125,15 +134,15 @@ pub(crate) async fn stream(
         sent.map_err(|why| format!("error dialing backend: {why}"))
     });
     match relayed.await.map_err(|error| Status::new(500, "", error.to_string()))? {
-        Relayed::Here(response) => {
+        RelayResponse::Here(response) => {
             let (parts, body) = response.into_parts();
             let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-            Ok(Answer::from_parts(parts, Body::from(body)))
+            Ok(HttpResponse::from_parts(parts, Body::from(body)))
         }
-        Relayed::Behind(response) => {
-            let mut answer = streamed(response);
-            forward::drop_hop_headers(answer.headers_mut());
-            Ok(answer)
+        RelayResponse::Behind(response) => {
+            let mut response = streamed(response);
+            forward::drop_hop_headers(response.headers_mut());
+            Ok(response)
         }
     }
 }
@@ -143,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_told_in_the_words_that_clients_know() {
+    fn rejections_have_upstreams_words() {
         let cases = [
             (400, "no logs", "BadRequest", "no logs"),
             (500, "broken", "InternalError", "Internal error occurred: broken"),
@@ -151,7 +160,7 @@ mod tests {
             (403, "Forbidden (user=a)", "Forbidden", "Forbidden (user=a) ( pods/log p)"),
         ];
         for (code, text, reason, message) in cases {
-            let status = judged(StatusCode::from_u16(code).expect("a code"), text, "p");
+            let status = kubelet_status(StatusCode::from_u16(code).expect("a code"), text, "p");
             assert_eq!((status.code, status.reason.as_ref(), status.message.as_str()), (code, reason, message));
         }
     }

@@ -10,7 +10,7 @@ use kinds::User;
 
 use crate::authentication;
 use crate::authorization::{self, Decision, Rule, Verdict};
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
 use crate::registry::options::WriteOptions;
@@ -21,7 +21,11 @@ use crate::storage::resource::Resource;
 const SPEC: Path<'static> = Path::root("spec");
 const ONE_OF: &str = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
 
-pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn create(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     // A review has no columns, only its status.
     crate::request::negotiate::accept(call.head.header(http::header::ACCEPT), false)?;
     let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
@@ -33,7 +37,7 @@ pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: 
     admission::admit(&scope.attributes(Operation::Create, ""), &mut review, &mut warnings).await?;
     call.warnings.append(&mut warnings);
     let user = call.caller.user.as_ref().ok_or_else(Status::unauthorized)?;
-    let answered = match resource.kind.kind {
+    let reviewed = match resource.kind.kind() {
         "SelfSubjectReview" => self_subject(user, call.head.now),
         "TokenReview" => token(registry, review, call.head.now).await?,
         "SelfSubjectAccessReview" => access(registry, review, Some(user), &call.head).await?,
@@ -41,17 +45,17 @@ pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: 
         "SelfSubjectRulesReview" => rules(registry, &review, user)?,
         _ => return Err(Status::method_not_allowed()),
     };
-    respond::tree(&call.head, resource, 201, answered)
+    respond::tree(&call.head, resource, 201, reviewed)
 }
 
 fn own_fields(resource: &Resource, review: &mut Tree, now: i64, options: &WriteOptions) {
     let request = apply::Request {
         manager: &options.field_manager,
-        api_version: resource.api_version,
+        api_version: resource.api_version(),
         subresource: "",
         now: time::format_seconds(now),
         reset: None,
-        versions: &SameVersion { api_version: resource.api_version, ty: resource.ty() },
+        versions: &SameVersion { api_version: resource.api_version(), ty: resource.ty() },
     };
     apply::update(None, review, &request);
 }
@@ -84,9 +88,9 @@ async fn token(registry: &Registry, mut review: Tree, now: i64) -> Result<Tree, 
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    let asked = review.list("spec.audiences").iter().filter_map(Tree::as_str).map(str::to_string);
-    let asked: Vec<String> = asked.collect();
-    let audiences = if asked.is_empty() { &registry.authentication.config.audiences } else { &asked };
+    let requested = review.list("spec.audiences").iter().filter_map(Tree::as_str).map(str::to_string);
+    let requested: Vec<String> = requested.collect();
+    let audiences = if requested.is_empty() { &registry.authentication.config.audiences } else { &requested };
     let status = match authentication::review(&registry.authentication, token, audiences, now).await {
         Ok(known) => tree! {
             "authenticated" => true,
@@ -172,7 +176,7 @@ fn validate_access(spec: &Tree, of_caller: bool, local: bool, namespace: &str, e
     }
 }
 
-/// The value as upstream's internal type shows it.
+/// The value in the format of upstream's internal type.
 fn path_value(attributes: &Tree) -> Value {
     if attributes.is_null() {
         return Value::raw("null");

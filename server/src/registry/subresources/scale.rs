@@ -1,6 +1,6 @@
-//! /scale: the replicas of an object as an object of their own.
+//! /scale: the replicas of an object as a Scale object.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use api::apply::{self, SameVersion};
 use api::field::Errors;
@@ -10,16 +10,17 @@ use api::{Tree, time, typed};
 use kinds::Kind;
 use kinds::kind::column;
 
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::registry::Registry;
 use crate::registry::options::WriteOptions;
 use crate::registry::verbs::patch::{self, Patch, PatchType};
 use crate::registry::verbs::update::{check_name, check_version};
 use crate::registry::verbs::{self, check_namespace};
 use crate::registry::write::{Outcome, Scope};
-use crate::registry::{respond, shape};
-use crate::request::codec::{Expected, Validation};
+use crate::registry::{conversion, respond, shape};
+use crate::request::codec::{ExpectedType, Validation};
 use crate::request::head::RequestHead;
+use crate::storage::kind::Kind as StorageKind;
 use crate::storage::resource::Resource;
 
 static SCALE: Kind = Kind {
@@ -32,6 +33,19 @@ static SCALE: Kind = Kind {
     cells,
     ..Kind::namespaced("autoscaling", "v1", "Scale", "scales", "scale")
 };
+/// The Scale of custom resources, whose table has other columns.
+static CUSTOM_SCALE: Kind = Kind {
+    columns: &[
+        column("Name", "string", "name", 0),
+        column("Desired", "integer", "", 0),
+        column("Available", "integer", "", 0),
+        column("Age", "date", "", 0),
+    ],
+    cells,
+    ..Kind::namespaced("autoscaling", "v1", "Scale", "scales", "scale")
+};
+static SCALE_KIND: LazyLock<StorageKind> = LazyLock::new(|| StorageKind::built_in(&SCALE));
+static CUSTOM_SCALE_KIND: LazyLock<StorageKind> = LazyLock::new(|| StorageKind::built_in(&CUSTOM_SCALE));
 const API_VERSION: &str = "autoscaling/v1";
 
 fn cells(scale: &Tree, now: i64) -> Vec<Tree> {
@@ -39,27 +53,46 @@ fn cells(scale: &Tree, now: i64) -> Vec<Tree> {
     vec![kinds::cells::name(scale), number("spec.replicas"), number("status.replicas"), kinds::cells::age(scale, now)]
 }
 
-pub(super) async fn get(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
+pub(super) async fn get(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<HttpResponse, Status> {
     registry.storage.wait_for_version(call.head.query.get("resourceVersion")).await?;
     let scope = verbs::scope(registry, resource, call, false)?;
     let item = scope.current(&call.head.info.name).await?;
-    answer(&call.head, resource, &resource.read(&item))
+    let object = conversion::read(registry, resource, &item).await?;
+    require_replicas(resource, &object)?;
+    scale_response(&call.head, resource, &object)
 }
 
-pub(super) async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+/// A custom resource without a number of replicas cannot be read as a scale, only written.
+fn require_replicas(resource: &Resource, object: &Tree) -> Result<(), Status> {
+    let path = resource.kind.scale().map_or("", |paths| paths.spec_replicas);
+    if resource.kind.definition().is_none() || object.int(path).is_some() {
+        return Ok(());
+    }
+    Err(Status::internal(format!("the spec replicas field \".{path}\" does not exist")))
+}
+
+pub(super) async fn update(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     respond::accepted(&call.head)?;
     let options = WriteOptions::parse(&call.head, "UpdateOptions", false)?;
-    let mut given = verbs::read_expected(call, &Expected::of(&SCALE), &options).await?;
+    let mut given = verbs::read_expected(call, &ExpectedType::for_kind(&SCALE), &options).await?;
     check_namespace(&mut given, resource, &call.head.info.namespace)?;
     check_name(&given, &call.head.info.name)?;
     let scope = verbs::scope(registry, resource, call, options.dry_run)?;
     let outcome = write(&scope, &call.head, &options, |_, _| Ok(given.clone())).await?;
-    answer(&call.head, resource, &outcome.0.tree(resource))
+    scale_response(&call.head, resource, &outcome.0.tree(resource))
 }
 
-pub(super) async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn patch(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     respond::accepted(&call.head)?;
-    let ty = PatchType::of(&call.head)?;
+    let ty = PatchType::of(&call.head, resource)?;
     let options = WriteOptions::parse(&call.head, "PatchOptions", ty == PatchType::Apply)?;
     let body = call.read_body().await?;
     let patch = Patch::read(ty, &body)?;
@@ -72,9 +105,15 @@ pub(super) async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &
         }
         None => {
             write(&scope, &call.head, &options, |live, _| {
-                let patched = patch.patched(live, SCALE.schema())?;
-                let mut scale =
-                    patch::shape_patched(&Expected::of(&SCALE), live, patched, &patch, &options, &mut problems)?;
+                let patched = patch.patched(live, Some(SCALE.schema()))?;
+                let mut scale = patch::shape_patched(
+                    &ExpectedType::for_kind(&SCALE),
+                    live,
+                    patched,
+                    &patch,
+                    &options,
+                    &mut problems,
+                )?;
                 patch::check_identity(&mut scale, &call.head.info.name, &scope)?;
                 Ok(scale)
             })
@@ -87,7 +126,7 @@ pub(super) async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &
     }
     let object = outcome.tree(resource);
     call.warnings.append(&mut warnings);
-    answer(&call.head, resource, &object)
+    scale_response(&call.head, resource, &object)
 }
 
 fn applied_scale(
@@ -98,7 +137,7 @@ fn applied_scale(
     options: &WriteOptions,
 ) -> Result<Tree, Status> {
     patch::check_patch_version(scope.resource, applied, old, old.str("metadata.name"))?;
-    let versions = SameVersion { api_version: API_VERSION, ty: SCALE.schema() };
+    let versions = SameVersion { api_version: API_VERSION, ty: SCALE.schema().into() };
     let request = request(scope, options, &versions);
     let mut scale = apply::apply(Some(live), applied, options.force, &request).map_err(patch::apply_status)?;
     typed::conform(&mut scale, SCALE.schema(), &mut Strict::default())
@@ -106,7 +145,7 @@ fn applied_scale(
     Ok(scale)
 }
 
-fn request<'a>(scope: &Scope<'_>, options: &'a WriteOptions, versions: &'a SameVersion) -> apply::Request<'a> {
+fn request<'a>(scope: &Scope<'_>, options: &'a WriteOptions, versions: &'a SameVersion<'a>) -> apply::Request<'a> {
     apply::Request {
         manager: &options.field_manager,
         api_version: API_VERSION,
@@ -117,7 +156,7 @@ fn request<'a>(scope: &Scope<'_>, options: &'a WriteOptions, versions: &'a SameV
     }
 }
 
-/// Writes the parent of a scale that `change` makes from the live one and the live parent.
+/// Writes the parent of a scale: `change` computes it from the live scale and the live parent.
 async fn write<F>(
     scope: &Scope<'_>,
     head: &RequestHead,
@@ -129,25 +168,25 @@ where
 {
     let name = &head.info.name;
     let is_apply = head.header(http::header::CONTENT_TYPE).is_some_and(|ty| ty.starts_with("application/apply"));
-    let versions = SameVersion { api_version: API_VERSION, ty: SCALE.schema() };
+    let versions = SameVersion { api_version: API_VERSION, ty: SCALE.schema().into() };
     let mut warnings = Vec::new();
     let outcome = scope
         .update(name, &mut warnings, |old, _| {
-            let live = live_scale(scope.resource, old)?;
+            let live = live_scale(scope, old)?;
             let mut scale = change(&live, old)?;
             if !is_apply {
                 apply::update(Some(&live), &mut scale, &request(scope, options, &versions));
             }
-            parent(scope.resource, &scale, old, name)
+            parent(scope, &scale, old, name)
         })
         .await?;
     Ok((outcome, warnings))
 }
 
 /// The scale with the managed fields that its parent's managers have in it.
-fn live_scale(resource: &Resource, object: &Tree) -> Result<Tree, Status> {
-    let mut scale = kinds::scale::from_object(resource.kind, object).ok_or_else(Status::no_resource)?;
-    let versions = versions(resource);
+fn live_scale(scope: &Scope<'_>, object: &Tree) -> Result<Tree, Status> {
+    let mut scale = scale_of(scope.resource, object)?;
+    let versions = versions(scope);
     let managed =
         apply::scale_from_parent(object.list("metadata.managedFields"), &paths(&versions)).map_err(Status::internal)?;
     if !managed.as_list().unwrap_or(&[]).is_empty() {
@@ -157,36 +196,60 @@ fn live_scale(resource: &Resource, object: &Tree) -> Result<Tree, Status> {
 }
 
 /// The parent as a scale would have it.
-fn parent(resource: &Resource, scale: &Tree, old: &Tree, name: &str) -> Result<Tree, Status> {
-    let mut errors = Errors::new();
-    kinds::scale::validate(scale, &mut errors);
-    if !errors.is_empty() {
-        return Err(Status::invalid(SCALE.group, SCALE.kind, name, &errors));
-    }
-    check_version(resource, scale, old, name)?;
+fn parent(scope: &Scope<'_>, scale: &Tree, old: &Tree, name: &str) -> Result<Tree, Status> {
+    let resource = scope.resource;
+    validate_scale(resource, scale, name)?;
+    check_scale_version(resource, scale, old, name)?;
     let mut object = old.clone();
-    kinds::scale::apply_to_object(resource.kind, scale, &mut object);
-    let versions = versions(resource);
+    let paths_of = resource.kind.scale().ok_or_else(Status::no_resource)?;
+    kinds::scale::apply_to_object(paths_of, scale, &mut object);
+    let versions = versions(scope);
     let (own, scales) = (old.list("metadata.managedFields"), scale.list("metadata.managedFields"));
     let managed =
-        apply::parent_from_scale(own, scales, resource.api_version, &paths(&versions)).map_err(Status::internal)?;
+        apply::parent_from_scale(own, scales, resource.api_version(), &paths(&versions)).map_err(Status::internal)?;
     object.child("metadata").set("managedFields", managed);
     Ok(object)
 }
 
-/// Each version of the parent and where its replicas are.
-fn versions(resource: &Resource) -> Vec<(String, &'static str)> {
-    let same = kinds::served().iter().filter(|kind| kind.storage == resource.kind.storage);
-    same.filter_map(|kind| Some((kind.api_version(), kind.scale?.spec_replicas))).collect()
+/// Custom resources are validated as a whole, by their schema.
+fn validate_scale(resource: &Resource, scale: &Tree, name: &str) -> Result<(), Status> {
+    let mut errors = Errors::new();
+    if resource.kind.definition().is_none() {
+        kinds::scale::validate(scale, &mut errors);
+    }
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(SCALE.group, SCALE.kind, name, &errors)) }
 }
 
-fn paths<'a>(versions: &'a [(String, &'static str)]) -> Vec<apply::ReplicasPath<'a>> {
-    versions.iter().map(|(version, path)| (version.as_str(), *path)).collect()
+/// The scale of a custom resource may be written without a version, although the resource may not.
+fn check_scale_version(resource: &Resource, scale: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
+    if resource.kind.definition().is_some() && scale.str("metadata.resourceVersion").is_empty() {
+        return Ok(());
+    }
+    check_version(resource, scale, old, name)
 }
 
-fn answer(head: &RequestHead, resource: &Resource, object: &Tree) -> Result<Answer, Status> {
+/// Each version of the parent, and the path of its replicas.
+fn versions(scope: &Scope<'_>) -> Vec<(String, String)> {
+    let versions = scope.registry.storage.resources.versions_of(scope.resource);
+    let path = |version: &Arc<Resource>| {
+        Some((version.api_version().to_string(), version.kind.scale()?.spec_replicas.to_string()))
+    };
+    versions.iter().filter_map(path).collect()
+}
+
+fn paths(versions: &[(String, String)]) -> Vec<apply::ReplicasPath<'_>> {
+    versions.iter().map(|(version, path)| (version.as_str(), path.as_str())).collect()
+}
+
+fn scale_of(resource: &Resource, object: &Tree) -> Result<Tree, Status> {
+    let paths = resource.kind.scale().ok_or_else(Status::no_resource)?;
+    Ok(kinds::scale::from_object(paths, object))
+}
+
+fn scale_response(head: &RequestHead, resource: &Resource, object: &Tree) -> Result<HttpResponse, Status> {
     let accepted = respond::accepted(head)?;
-    let scale = kinds::scale::from_object(resource.kind, object).ok_or_else(Status::no_resource)?;
-    let shaped = shape::object(&SCALE, scale, respond::shaping(head, accepted)?)?;
+    let scale = scale_of(resource, object)?;
+    let kind = if resource.kind.definition().is_some() { &CUSTOM_SCALE_KIND } else { &SCALE_KIND };
+    let shaped = shape::object(kind, scale, respond::shaping(head, accepted)?)?;
     Ok(respond::encoded(200, &shaped, accepted))
 }

@@ -7,13 +7,13 @@ use api::field::{Errors, Path};
 use api::status::Status;
 use api::{Tree, time};
 
-use crate::authentication::token::{Bound, Subject, Tokens};
-use crate::call::{Answer, Call};
+use crate::authentication::token::{BoundObjects, Subject, Tokens};
+use crate::call::{Call, HttpResponse};
 use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
 use crate::registry::options::WriteOptions;
 use crate::registry::{respond, verbs};
-use crate::request::codec::Expected;
+use crate::request::codec::ExpectedType;
 use crate::storage::resource::Resource;
 
 const GROUP: &str = "authentication.k8s.io";
@@ -21,15 +21,19 @@ const KIND: &str = "TokenRequest";
 const DEFAULT_SECONDS: i64 = 3600;
 const MIN_SECONDS: i64 = 600;
 
-/// The lifetime that the kubelet requests for pods. Such tokens are extended, so that clients which do not reread them
-/// have time to adapt.
+/// The lifetime that the kubelet requests for pods. Such tokens are extended: clients that do not reread them get time
+/// to adapt.
 const POD_SECONDS: i64 = 3607;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
-pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn create(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     let accepted = respond::accepted(&call.head)?;
     let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
-    let expected = Expected::named(GROUP, "v1", KIND).ok_or_else(Status::no_resource)?;
+    let expected = ExpectedType::named(GROUP, "v1", KIND).ok_or_else(Status::no_resource)?;
     let mut request = verbs::read_expected(call, &expected, &options).await?;
     if !request.at("spec").has("expirationSeconds") {
         request.child("spec").set("expirationSeconds", DEFAULT_SECONDS);
@@ -38,7 +42,7 @@ pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: 
     let scope = verbs::scope(registry, resource, call, options.dry_run)?;
     let attributes = scope.attributes(Operation::Create, &call.head.info.name);
     let mut warnings = Vec::new();
-    // Mutating admission sees the audiences as the client gave them.
+    // Mutating admission gets the audiences of the client.
     admission::mutate(&attributes, Some(&mut request), None, &mut warnings).await?;
     check_names(&request, &call.head.info.name, &call.head.info.namespace)?;
     let account = scope.current_object(&call.head.info.name).await?;
@@ -56,12 +60,15 @@ pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: 
         .ok_or_else(|| Status::internal("no key to sign tokens is configured"))?;
     let id = issue(registry, tokens, &account, &mut request, call.head.now)?;
     call.audit.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={id}"));
-    api::typed::fill(&mut request, expected.ty);
+    if let Some(ty) = expected.table_type() {
+        api::typed::fill(&mut request, ty);
+    }
     call.warnings.append(&mut warnings);
     Ok(respond::encoded(201, &request, accepted))
 }
 
-fn own_fields(expected: &Expected, request: &mut Tree, now: i64, options: &WriteOptions) {
+fn own_fields(expected: &ExpectedType<'_>, request: &mut Tree, now: i64, options: &WriteOptions) {
+    let Some(ty) = expected.table_type() else { return };
     let api_version = "authentication.k8s.io/v1";
     let write = apply::Request {
         manager: &options.field_manager,
@@ -69,12 +76,12 @@ fn own_fields(expected: &Expected, request: &mut Tree, now: i64, options: &Write
         subresource: "token",
         now: time::format_seconds(now),
         reset: None,
-        versions: &SameVersion { api_version, ty: expected.ty },
+        versions: &SameVersion { api_version, ty: ty.into() },
     };
     apply::update(None, request, &write);
 }
 
-/// The body may name the account, but no other.
+/// The body may only name the account of the path.
 fn check_names(request: &Tree, name: &str, namespace: &str) -> Result<(), Status> {
     let mut errors = Errors::new();
     let path = Path::root("metadata");
@@ -102,22 +109,22 @@ fn validate(request: &Tree) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(GROUP, KIND, "", &errors)) }
 }
 
-/// Makes the token; gives the name by which it is known.
+/// Issues the token; returns its ID.
 fn issue(registry: &Registry, tokens: &Tokens, account: &Tree, request: &mut Tree, now: i64) -> Result<String, Status> {
     let bound = bound_objects(registry, account, request.at("spec.boundObjectRef"))?;
-    let asked = request.int("spec.expirationSeconds").unwrap_or(DEFAULT_SECONDS);
+    let requested = request.int("spec.expirationSeconds").unwrap_or(DEFAULT_SECONDS);
     let own = |audience: &Tree| {
         audience.as_str().is_some_and(|name| registry.authentication.config.audiences.iter().any(|own| own == name))
     };
-    let extended = asked == POD_SECONDS && bound.pod.is_some() && request.list("spec.audiences").iter().all(own);
+    let extended = requested == POD_SECONDS && bound.pod.is_some() && request.list("spec.audiences").iter().all(own);
     let subject = Subject {
         namespace: account.str("metadata.namespace"),
         name: account.str("metadata.name"),
         uid: account.str("metadata.uid"),
         bound,
         audiences: request.list("spec.audiences").iter().filter_map(Tree::as_str).collect(),
-        seconds: if extended { EXTENDED_SECONDS } else { asked },
-        warn_after: extended.then_some(now + asked),
+        seconds: if extended { EXTENDED_SECONDS } else { requested },
+        warn_after: extended.then_some(now + requested),
     };
     let (token, id) = tokens.sign(&subject, registry.config.issuer(), now).map_err(Status::internal)?;
     let meta = request.child("metadata");
@@ -125,14 +132,14 @@ fn issue(registry: &Registry, tokens: &Tokens, account: &Tree, request: &mut Tre
         meta.set(key, account.at("metadata").at(key).clone());
     }
     meta.set("creationTimestamp", time::format_seconds(now));
-    let expires = time::format_seconds(now + asked);
+    let expires = time::format_seconds(now + requested);
     request.set("status", api::tree! { "token" => token, "expirationTimestamp" => expires });
     Ok(id)
 }
 
-/// What the token dies with.
-fn bound_objects(registry: &Registry, account: &Tree, reference: &Tree) -> Result<Bound, Status> {
-    let mut bound = Bound::default();
+/// The objects whose deletion invalidates the token.
+fn bound_objects(registry: &Registry, account: &Tree, reference: &Tree) -> Result<BoundObjects, Status> {
+    let mut bound = BoundObjects::default();
     if reference.is_null() {
         return Ok(bound);
     }

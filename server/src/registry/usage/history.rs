@@ -1,18 +1,18 @@
-//! The usage of containers, by image and namespace: counts by size and day, so that a month of a cluster takes little
-//! memory. InitialResources reads it.
+//! The usage of containers, by image and namespace: counts by size and day, which need little memory for a month of a
+//! cluster. InitialResources reads it.
 
 use std::collections::BTreeMap;
 
 use api::{Tree, tree};
 use stdx::sync::{Mutex, MutexGuard};
 
-use crate::registry::admission::initial_resources::{Question, Usage, without_tag};
+use crate::registry::admission::initial_resources::{Usage, UsageQuery, without_tag};
 
 const DAY: i64 = 86_400;
 const DAYS: i64 = 30;
-/// The number of remembered images by namespace; the one seen longest ago is dropped first.
+/// The maximum number of images by namespace; the least recently seen one is dropped first.
 const MOST: usize = 2000;
-/// Each size is by so much larger than the one before.
+/// The ratio between one size and the next.
 const STEP: f64 = 1.05;
 
 pub(crate) const RESOURCES: [&str; 2] = ["cpu", "memory"];
@@ -26,16 +26,16 @@ pub(crate) struct Sample {
     pub memory: i64,
 }
 
-/// How many values there were of each size.
+/// The number of values of each size.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Sizes(BTreeMap<u16, u64>);
+struct Histogram(BTreeMap<u16, u64>);
 
-impl Sizes {
+impl Histogram {
     fn add(&mut self, value: i64) {
         *self.0.entry(size(value)).or_default() += 1;
     }
 
-    fn merge(&mut self, other: &Sizes) {
+    fn merge(&mut self, other: &Histogram) {
         other.0.iter().for_each(|(size, count)| *self.0.entry(*size).or_default() += count);
     }
 
@@ -66,8 +66,8 @@ fn value(size: u16) -> i64 {
     if size <= 1 { i64::from(size) } else { STEP.powi(i32::from(size) - 1).round() as i64 }
 }
 
-/// Of one image in one namespace, by day; both resources.
-type Days = BTreeMap<i64, [Sizes; 2]>;
+/// The histograms of one image in one namespace, by day; both resources.
+type DailyHistograms = BTreeMap<i64, [Histogram; 2]>;
 
 #[derive(Default)]
 pub(crate) struct History {
@@ -78,7 +78,7 @@ pub(crate) struct History {
 struct State {
     /// Seconds since the epoch, of the newest samples.
     now: i64,
-    known: BTreeMap<(String, String), Days>,
+    known: BTreeMap<(String, String), DailyHistograms>,
 }
 
 impl History {
@@ -95,16 +95,16 @@ impl History {
         state.known.values_mut().for_each(|days| days.retain(|day, _| today - day < DAYS));
         state.known.retain(|_, days| !days.is_empty());
         while state.known.len() > MOST {
-            let last = |days: &Days| days.last_key_value().map(|(day, _)| *day);
+            let last = |days: &DailyHistograms| days.last_key_value().map(|(day, _)| *day);
             let oldest = state.known.iter().min_by_key(|(_, days)| last(days)).map(|(key, _)| key.clone());
             oldest.map(|key| state.known.remove(&key));
         }
     }
 
-    /// All that is known, for people.
+    /// The whole history, for users.
     pub(crate) fn shown(&self) -> Tree {
         let state = self.state();
-        let one = |((image, namespace), days): (&(String, String), &Days)| {
+        let one = |((image, namespace), days): (&(String, String), &DailyHistograms)| {
             let mut shown = tree! { "image" => image.as_str(), "namespace" => namespace.as_str() };
             for (at, resource) in RESOURCES.into_iter().enumerate() {
                 let sizes = sum(days.values().map(|sizes| &sizes[at]));
@@ -122,24 +122,24 @@ impl History {
     }
 }
 
-fn sum<'a>(all: impl Iterator<Item = &'a Sizes>) -> Sizes {
-    let mut sum = Sizes::default();
+fn sum<'a>(all: impl Iterator<Item = &'a Histogram>) -> Histogram {
+    let mut sum = Histogram::default();
     all.for_each(|sizes| sum.merge(sizes));
     sum
 }
 
 impl Usage for History {
-    fn percentile(&self, question: &Question<'_>) -> Option<(i64, u64)> {
-        let at = RESOURCES.iter().position(|resource| *resource == question.resource)?;
+    fn percentile(&self, request: &UsageQuery<'_>) -> Option<(i64, u64)> {
+        let at = RESOURCES.iter().position(|resource| *resource == request.resource)?;
         let state = self.state();
-        let since = (state.now - i64::try_from(question.since.as_secs()).unwrap_or(i64::MAX)) / DAY;
+        let since = (state.now - i64::try_from(request.since.as_secs()).unwrap_or(i64::MAX)) / DAY;
         let is_asked = |image: &str, namespace: &str| {
-            let image = if question.any_tag { without_tag(image) } else { image };
-            image == question.image && (question.namespace.is_empty() || namespace == question.namespace)
+            let image = if request.any_tag { without_tag(image) } else { image };
+            image == request.image && (request.namespace.is_empty() || namespace == request.namespace)
         };
         let known = state.known.iter().filter(|((image, namespace), _)| is_asked(image, namespace));
         let sizes = sum(known.flat_map(|(_, days)| days.range(since..)).map(|(_, sizes)| &sizes[at]));
-        (sizes.count() > 0).then(|| (sizes.percentile(question.percentile), sizes.count()))
+        (sizes.count() > 0).then(|| (sizes.percentile(request.percentile), sizes.count()))
     }
 }
 
@@ -155,11 +155,11 @@ mod tests {
 
     fn ask(history: &History, image: &str, any_tag: bool, namespace: &str, days: u64) -> Option<(i64, u64)> {
         let since = Duration::from_secs(days * 86_400);
-        history.percentile(&Question { resource: "cpu", percentile: 90, image, any_tag, namespace, since })
+        history.percentile(&UsageQuery { resource: "cpu", percentile: 90, image, any_tag, namespace, since })
     }
 
     #[test]
-    fn the_past_is_asked_by_image_namespace_and_time() {
+    fn queries_history_by_image_namespace_and_time() {
         let history = History::default();
         let day = |day: i64| day * DAY + 1;
         history.add(&[sample("app:1", "a", 100), sample("app:2", "b", 400)], day(0));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_near_and_the_room_is_limited() {
+    fn sizes_are_approximate_and_memory_is_limited() {
         for wanted in [0, 1, 2, 7, 100, 12_345, 1 << 30, 1 << 50] {
             let got = value(size(wanted));
             assert!(got >= wanted * 99 / 100 && got <= wanted + wanted / 19 + 1, "{wanted} {got}");

@@ -13,9 +13,9 @@ use bytes::Bytes;
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full, Limited};
 
-use crate::call::{Answer, json_answer, text};
+use crate::call::{HttpResponse, json_response, text};
 use crate::registry::Registry;
-use crate::registry::subresources::node;
+use crate::registry::subresources::node::{self, SendError};
 use crate::request::head::RequestHead;
 use history::Sample;
 
@@ -27,12 +27,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST: usize = 16 << 20;
 
 /// None for another path.
-pub(crate) fn route(registry: &Registry, head: &RequestHead) -> Option<Answer> {
+pub(crate) fn route(registry: &Registry, head: &RequestHead) -> Option<HttpResponse> {
     if head.path != PATH {
         return None;
     }
     Some(match head.method {
-        Method::GET | Method::HEAD => json_answer(200, &registry.admission.settings.estimates.history.shown()),
+        Method::GET | Method::HEAD => json_response(200, &registry.admission.settings.estimates.history.shown()),
         _ => text(405, "Method Not Allowed\n"),
     })
 }
@@ -62,9 +62,9 @@ enum SummaryError {
     Kubelet(Status),
     #[error("invalid host")]
     Host,
-    #[error("{0}")]
-    Send(String),
-    #[error("it answers {0}")]
+    #[error(transparent)]
+    Send(SendError),
+    #[error("it returned {0}")]
     Code(http::StatusCode),
     #[error("{0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),
@@ -81,7 +81,7 @@ async fn summary(registry: &Registry, name: &str) -> Result<Tree, SummaryError> 
     let host = kubelet.authority().parse().map_err(|_| SummaryError::Host)?;
     request.headers_mut().insert(header::HOST, host);
     let work = async {
-        let response = node::send(&kubelet, request).await.map_err(|error| SummaryError::Send(error.to_string()))?;
+        let response = node::send(&kubelet, request).await.map_err(SummaryError::Send)?;
         if response.status() != http::StatusCode::OK {
             return Err(SummaryError::Code(response.status()));
         }
@@ -97,7 +97,7 @@ fn record_usage(registry: &Registry, summary: &Tree) {
     registry.admission.settings.estimates.history.add(&samples, registry.now());
 }
 
-/// What the containers of a summary use, by the images that their pods name.
+/// The usage of the containers in a summary, by the images of their pods.
 fn samples(summary: &Tree, pod: impl Fn(&str, &str) -> Option<Arc<Tree>>) -> Vec<Sample> {
     let mut samples = Vec::new();
     for stats in summary.list("pods") {

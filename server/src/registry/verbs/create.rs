@@ -5,13 +5,17 @@ use std::sync::Arc;
 use api::status::Status;
 
 use super::{check_namespace, read_object, scope};
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::registry::Registry;
 use crate::registry::options::WriteOptions;
 use crate::registry::respond;
 use crate::storage::resource::Resource;
 
-pub(crate) async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn create(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     respond::accepted(&call.head)?;
     let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
     let mut object = read_object(call, resource, &options).await?;

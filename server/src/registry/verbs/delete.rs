@@ -2,26 +2,31 @@
 
 use std::sync::Arc;
 
+use crate::storage::kind::Kind;
 use api::status::{Status, deleted};
 use api::{Str, Tree, time};
-use kinds::Kind;
 
 use super::list::{self, ListOptions};
 use super::scope;
-use crate::call::{Answer, Call};
-use crate::common::join::{Joined, join_all};
+use crate::call::{Call, HttpResponse};
+use crate::common::join::{BoxedFuture, join_all};
 use crate::registry::Registry;
 use crate::registry::admission::{self, Attributes, Operation};
+use crate::registry::conversion;
 use crate::registry::options::{DeleteOptions, Propagation};
 use crate::registry::write::{Outcome, Scope};
 use crate::registry::{hooks, respond, shape};
-use crate::request::codec::{self, Expected, Validation};
-use crate::request::negotiate::{Accepted, Shape};
+use crate::request::codec::{self, ExpectedType, Validation};
+use crate::request::negotiate::{Accepted, Representation};
 use crate::storage::cache::Item;
 use crate::storage::resource::Resource;
 use crate::storage::store_status;
 
-pub(crate) async fn delete(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn delete(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     respond::accepted(&call.head)?;
     let options = read_options(call).await?;
     let scope = scope(registry, resource, call, options.dry_run)?;
@@ -30,31 +35,27 @@ pub(crate) async fn delete(registry: &Registry, resource: &Arc<Resource>, call: 
     let result = delete_one(&scope, &name, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
     match result {
-        Deleted::Gone(object) if !resource.kind.lifecycle.returns_deleted => {
-            let kind = resource.kind;
-            let tree = deleted(kind.group, kind.plural, &name, object.str("metadata.uid"));
-            let accepted = Accepted { shape: Shape::Plain, ..respond::accepted(&call.head)? };
+        DeletionResult::Gone(object) if !resource.kind.lifecycle.returns_deleted => {
+            let kind = &resource.kind;
+            let tree = deleted(kind.group(), kind.plural(), &name, object.str("metadata.uid"));
+            let accepted = Accepted { shape: Representation::Plain, ..respond::accepted(&call.head)? };
             Ok(respond::encoded(200, &tree, accepted))
         }
-        Deleted::Gone(object) => respond::tree(&call.head, resource, 200, object),
-        Deleted::Later(outcome) => respond::outcome(call, resource, 200, &outcome),
+        DeletionResult::Gone(object) => respond::tree(&call.head, resource, 200, object),
+        DeletionResult::Later(outcome) => respond::outcome(call, resource, 200, &outcome),
     }
 }
 
 async fn read_options(call: &mut Call) -> Result<DeleteOptions, Status> {
-    let media = crate::request::negotiate::content_type(call.head.header(http::header::CONTENT_TYPE));
+    let media = crate::request::negotiate::content_type(call.head.header(http::header::CONTENT_TYPE), true);
     let body = call.read_body().await?;
     if body.is_empty() {
         return DeleteOptions::parse(&call.head.query, None);
     }
-    let expected = Expected::named("", "v1", "DeleteOptions")
+    let expected = ExpectedType::named("", "v1", "DeleteOptions")
         .or_else(|| {
-            Some(Expected {
-                group: "",
-                version: "v1",
-                kind: "DeleteOptions",
-                ty: api::schema::type_named("meta/v1", "DeleteOptions")?,
-            })
+            let ty = api::schema::type_named("meta/v1", "DeleteOptions")?;
+            Some(ExpectedType::new("", "v1", "DeleteOptions", ty))
         })
         .ok_or_else(|| Status::internal("DeleteOptions is not in the schema table"))?;
     let mut decoded = codec::decode_any_version(media?, &body, &expected).map_err(plain_message)?;
@@ -77,10 +78,10 @@ fn plain_message(mut status: Status) -> Status {
     status
 }
 
-pub(crate) enum Deleted {
+pub(crate) enum DeletionResult {
     /// The object as it was last.
     Gone(Tree),
-    /// It waits for finalizers or its grace period.
+    /// The object waits for finalizers or its grace period.
     Later(Outcome),
 }
 
@@ -90,63 +91,63 @@ pub(crate) async fn delete_one(
     name: &str,
     options: &DeleteOptions,
     warnings: &mut Vec<String>,
-) -> Result<Deleted, Status> {
-    take_out(scope, name, options, warnings, true).await
+) -> Result<DeletionResult, Status> {
+    remove_object(scope, name, options, warnings, true).await
 }
 
-/// The same, for a deletion that was judged under another name: an eviction.
+/// Deletes an object whose deletion was admitted under another name: an eviction.
 pub(crate) async fn delete_admitted(
     scope: &Scope<'_>,
     name: &str,
     options: &DeleteOptions,
     warnings: &mut Vec<String>,
-) -> Result<Deleted, Status> {
-    take_out(scope, name, options, warnings, false).await
+) -> Result<DeletionResult, Status> {
+    remove_object(scope, name, options, warnings, false).await
 }
 
-async fn take_out(
+async fn remove_object(
     scope: &Scope<'_>,
     name: &str,
     options: &DeleteOptions,
     warnings: &mut Vec<String>,
     judged: bool,
-) -> Result<Deleted, Status> {
+) -> Result<DeletionResult, Status> {
     let mut item = scope.current(name).await?;
     let mut begun = None;
     loop {
-        let old = scope.resource.read(&item);
+        let old = conversion::read(scope.registry, scope.resource, &item).await?;
         check_preconditions(scope.resource, &old, name, options)?;
         if judged {
             admit(scope, name, &old, options, warnings).await?;
         }
-        let done = match plan(scope.resource.kind, &old, options, scope.now) {
-            Plan::Nothing => return Ok(Deleted::Later(Outcome::Stored(item))),
+        let done = match plan(&scope.resource.kind, &old, options, scope.now) {
+            Plan::Nothing => return Ok(DeletionResult::Later(Outcome::Imagined(old))),
             Plan::Remove => match remove(scope, name, old, &item).await? {
-                Removal::Done(last) => Some(Deleted::Gone(last)),
+                Removal::Done(last) => Some(DeletionResult::Gone(last)),
                 Removal::Begun(last) => {
                     begun = Some(last);
                     None
                 }
                 Removal::Lost => None,
             },
-            Plan::Mark(object) => scope.replace_marked(name, *object, &item).await?.map(Deleted::Later),
+            Plan::Mark(object) => scope.replace_marked(name, *object, &item).await?.map(DeletionResult::Later),
         };
         if let Some(done) = done {
-            warnings.extend(job_warning(scope.resource.kind, options));
+            warnings.extend(deletion_warning(&scope.resource.kind, options));
             return Ok(done);
         }
         let newest = scope.newest(name).await;
         if let Some(last) = begun.take_if(|last| is_gone(scope.resource, &newest, last)) {
-            return Ok(Deleted::Gone(last));
+            return Ok(DeletionResult::Gone(last));
         }
         item = newest?;
     }
 }
 
-/// Whether the name is free, or another object has it.
+/// Whether the object is deleted: its name is free, or another object has it.
 fn is_gone(resource: &Resource, newest: &Result<Arc<Item>, Status>, last: &Tree) -> bool {
     match newest {
-        Ok(item) => resource.read(item).at("metadata").str("uid") != last.at("metadata").str("uid"),
+        Ok(item) => resource.read_stored(item).at("metadata").str("uid") != last.at("metadata").str("uid"),
         Err(status) => status.code == 404,
     }
 }
@@ -154,19 +155,18 @@ fn is_gone(resource: &Resource, newest: &Result<Arc<Item>, Status>, last: &Tree)
 /// How far a removal got, with the object as it was last.
 enum Removal {
     Done(Tree),
-    /// It is marked, and was written after that: perhaps by its node, which deletes it too.
+    /// The object was written after it was marked, perhaps by its kubelet, which deletes it too.
     Begun(Tree),
-    /// Another write was first.
+    /// Another write was faster.
     Lost,
 }
 
-/// Takes the object out of the store. A pod is first shown without any grace left: its kubelet watches for
-/// that.
+/// Removes the object from the store. A pod is first written with a grace period of zero: its kubelet watches for that.
 async fn remove(scope: &Scope<'_>, name: &str, mut old: Tree, item: &Arc<Item>) -> Result<Removal, Status> {
     let mut revision = item.revision;
     if scope.resource.kind.lifecycle.grace_period.is_some() {
         if !old.at("metadata").has("deletionTimestamp") {
-            mark(scope.resource.kind, &mut old, 0, scope.now);
+            mark(&scope.resource.kind, &mut old, 0, scope.now);
         }
         old.child("metadata").set("deletionGracePeriodSeconds", 0);
         match scope.replace_marked(name, old.clone(), item).await? {
@@ -205,26 +205,26 @@ async fn admit(
 }
 
 fn check_preconditions(resource: &Resource, old: &Tree, name: &str, options: &DeleteOptions) -> Result<(), Status> {
-    let fail = |what: &str, asked: &str, there: &str, happened: &str| {
+    let fail = |what: &str, requested: &str, there: &str, happened: &str| {
         let why = format!(
-            "the {what} in the precondition ({asked}) does not match the {what} in record ({there}). The object might have been {happened}"
+            "the {what} in the precondition ({requested}) does not match the {what} in record ({there}). The object might have been {happened}"
         );
-        Err(Status::conflict(resource.kind.group, resource.kind.kind, name, &why))
+        Err(Status::conflict(resource.kind.group(), resource.kind.kind(), name, &why))
     };
     let (uid, version) = (old.str("metadata.uid"), old.str("metadata.resourceVersion"));
     match (&options.uid, &options.resource_version) {
-        (Some(asked), _) if asked != uid => fail("UID", asked, uid, "deleted and then recreated"),
-        (_, Some(asked)) if asked != version => fail("ResourceVersion", asked, version, "modified"),
+        (Some(requested), _) if requested != uid => fail("UID", requested, uid, "deleted and then recreated"),
+        (_, Some(requested)) if requested != version => fail("ResourceVersion", requested, version, "modified"),
         _ => Ok(()),
     }
 }
 
-/// What a deletion does to an object.
+/// The effect of a deletion on an object.
 enum Plan {
     Remove,
-    /// It is marked as being deleted and stays.
+    /// The object is marked for deletion and stays.
     Mark(Box<Tree>),
-    /// It is being deleted already, and nothing changes.
+    /// The object is already being deleted, and nothing changes.
     Nothing,
 }
 
@@ -269,10 +269,10 @@ fn mark(kind: &Kind, object: &mut Tree, grace: i64, now: i64) {
     let generation = object.int("metadata.generation").unwrap_or(0);
     let meta = object.child("metadata");
     meta.set("deletionTimestamp", deletion_time(now, grace));
-    if !kind.lifecycle.spec_finalizers {
+    if !kind.lifecycle.spec_finalizers && kind.lifecycle.deletion_finalizer.is_none() {
         meta.set("deletionGracePeriodSeconds", grace);
     }
-    if generation > 0 {
+    if generation > 0 && kind.lifecycle.deletion_finalizer.is_none() {
         meta.set("generation", generation.saturating_add(1));
     }
     (kind.lifecycle.mark_deleted)(object);
@@ -289,7 +289,7 @@ fn grace_period(kind: &Kind, old: &Tree, options: &DeleteOptions) -> i64 {
     kind.lifecycle.grace_period.map_or(0, |grace_period| grace_period(old, options.grace_period_seconds))
 }
 
-/// Adds or removes the garbage collector's finalizers; true if that changed something.
+/// Adds or removes the garbage collector's finalizers; true if it changed any.
 fn set_finalizers(kind: &Kind, object: &mut Tree, options: &DeleteOptions) -> bool {
     let before: Vec<String> =
         object.list("metadata.finalizers").iter().filter_map(Tree::as_str).map(str::to_string).collect();
@@ -310,6 +310,8 @@ fn set_finalizers(kind: &Kind, object: &mut Tree, options: &DeleteOptions) -> bo
     if foreground && kind.lifecycle.has_dependents {
         after.push("foregroundDeletion".to_string());
     }
+    let is_pending = object.at("metadata").has("deletionTimestamp");
+    after.extend(kind.lifecycle.deletion_finalizer.filter(|own| !is_pending && !had(own)).map(str::to_string));
     if after == before {
         return false;
     }
@@ -322,11 +324,8 @@ fn set_finalizers(kind: &Kind, object: &mut Tree, options: &DeleteOptions) -> bo
     true
 }
 
-fn job_warning(kind: &Kind, options: &DeleteOptions) -> Option<String> {
-    let asked = options.propagation.is_some();
-    (kind.kind == "Job" && !asked).then(|| {
-        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning".to_string()
-    })
+fn deletion_warning(kind: &Kind, options: &DeleteOptions) -> Option<String> {
+    kind.lifecycle.deletion_warning.filter(|_| options.propagation.is_none()).map(str::to_string)
 }
 
 impl Scope<'_> {
@@ -336,28 +335,29 @@ impl Scope<'_> {
             object.child("metadata").set("resourceVersion", item.revision.to_string());
             return Ok(Some(Outcome::Imagined(object)));
         }
-        match self.put_at(name, &object, item.revision).await {
-            Ok(item) => Ok(Some(Outcome::Stored(item))),
+        let stored = conversion::store(self.registry, self.resource, &object).await?;
+        match self.put_at(name, stored.as_ref().unwrap_or(&object), item.revision).await {
+            Ok(item) => conversion::show(self.registry, self.resource, Outcome::Stored(item)).await.map(Some),
             Err(store::Error::Conflict { .. }) => Ok(None),
             Err(error) => Err(store_status(error)),
         }
     }
 }
 
-/// So many of a collection are deleted at a time.
+/// The number of concurrent deletions of a collection.
 const SIDE_BY_SIDE: usize = 64;
 
 pub(crate) async fn delete_collection(
     registry: &Registry,
     resource: &Arc<Resource>,
     call: &mut Call,
-) -> Result<Answer, Status> {
+) -> Result<HttpResponse, Status> {
     let accepted = respond::accepted(&call.head)?;
     let shaping = respond::shaping(&call.head, accepted)?;
-    let list_options = ListOptions::parse(&call.head.query, resource.kind, false)?;
+    let list_options = ListOptions::parse(&call.head.query, &resource.kind, false)?;
     let options = read_options(call).await?;
     let listed = list::read(registry, resource, &call.head.info.namespace, "", &list_options).await?;
-    // Side by side, so that many go with one commit.
+    // Concurrently: many deletions then share one commit.
     for items in listed.items.chunks(SIDE_BY_SIDE) {
         let mut each = Vec::with_capacity(items.len());
         for item in items {
@@ -367,7 +367,7 @@ pub(crate) async fn delete_collection(
             }
             let (name, options) = (item.name(), &options);
             each.push(Box::pin(async move { delete_one(&scope, name, options, &mut Vec::new()).await })
-                as Joined<'_, Result<Deleted, Status>>);
+                as BoxedFuture<'_, Result<DeletionResult, Status>>);
         }
         match join_all(each).await.into_iter().filter_map(Result::err).find(|status| status.code != 404) {
             None => {}
@@ -375,7 +375,7 @@ pub(crate) async fn delete_collection(
         }
     }
     let metadata = listed.metadata();
-    let objects = listed.items.iter().map(|item| resource.read(item)).collect();
-    let tree = shape::list_of(resource.kind, metadata, objects, shaping)?;
+    let objects = conversion::read_all(registry, resource, &listed.items).await?;
+    let tree = shape::list_of(&resource.kind, metadata, objects, shaping)?;
     Ok(respond::encoded(200, &tree, accepted))
 }

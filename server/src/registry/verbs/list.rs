@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::storage::kind::Kind;
 use api::field::{Errors, Path};
 use api::selector::{FieldSelector, Selector};
 use api::status::Status;
 use api::{Tree, base64, json, tree};
-use kinds::Kind;
 
-use crate::call::{Answer, answer};
+use crate::call::{HttpResponse, build_response};
 use crate::registry::Registry;
+use crate::registry::conversion;
 use crate::registry::{respond, shape};
 use crate::request::body::{Body, ListBody};
 use crate::request::head::RequestHead;
@@ -19,7 +20,7 @@ use crate::storage::cache::{Cache, Item, Selection, Snapshot};
 use crate::storage::resource::Resource;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Match {
+pub(crate) enum ResourceVersionMatch {
     Unset,
     Exact,
     NotOlderThan,
@@ -32,7 +33,7 @@ pub(crate) struct ListOptions {
     pub limit: usize,
     pub continue_token: String,
     pub resource_version: String,
-    pub version_match: Match,
+    pub version_match: ResourceVersionMatch,
     pub timeout_seconds: Option<u64>,
     pub send_initial_events: Option<bool>,
     pub bookmarks: bool,
@@ -44,9 +45,9 @@ impl ListOptions {
         let limit = integer(query, "limit")?.unwrap_or(0);
         let timeout = integer(query, "timeoutSeconds")?;
         let version_match = match query.get("resourceVersionMatch") {
-            "Exact" => Match::Exact,
-            "NotOlderThan" => Match::NotOlderThan,
-            _ => Match::Unset,
+            "Exact" => ResourceVersionMatch::Exact,
+            "NotOlderThan" => ResourceVersionMatch::NotOlderThan,
+            _ => ResourceVersionMatch::Unset,
         };
         let send_initial_events = query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents"));
         check(query, watch, send_initial_events)?;
@@ -163,9 +164,9 @@ pub(crate) fn selection(query: &Query, kind: &Kind) -> Result<Selection, Status>
 fn check_fields(selector: &FieldSelector, kind: &Kind) -> Result<(), Status> {
     for term in selector.terms() {
         let name = term.field.as_str();
-        let common = name == "metadata.name"
-            || (name == "metadata.namespace" && (kind.namespaced || kind.selectable.is_empty()));
-        let own = kind.selectable.iter().any(|selectable| selectable.name == name);
+        let common =
+            name == "metadata.name" || (name == "metadata.namespace" && (kind.namespaced || !kind.has_selectable()));
+        let own = kind.is_selectable(name);
         if !common && !own && alias(kind, name).is_none() {
             return Err(unknown_field(kind, name));
         }
@@ -174,7 +175,7 @@ fn check_fields(selector: &FieldSelector, kind: &Kind) -> Result<(), Status> {
 }
 
 fn unknown_field(kind: &Kind, name: &str) -> Status {
-    if kind.selectable.is_empty() {
+    if !kind.has_selectable() {
         return Status::bad_request(format!(
             "{name:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
         ));
@@ -182,9 +183,9 @@ fn unknown_field(kind: &Kind, name: &str) -> Status {
     Status::bad_request(format!("field label not supported: {name}"))
 }
 
-/// Old names of fields that are still taken.
+/// Old names of fields that are still accepted.
 fn alias(kind: &Kind, name: &str) -> Option<&'static str> {
-    match (kind.kind, name) {
+    match (kind.kind(), name) {
         ("Pod", "spec.host") => Some("spec.nodeName"),
         _ => None,
     }
@@ -195,15 +196,15 @@ fn stored_field(kind: &Kind, name: &str) -> String {
     if let Some(name) = alias(kind, name) {
         return name.to_string();
     }
-    match (kind.group, name) {
+    match (kind.group(), name) {
         ("events.k8s.io", "reportingController") => "reportingComponent".to_string(),
         ("events.k8s.io", name) => name.replace("regarding.", "involvedObject."),
         _ => name.to_string(),
     }
 }
 
-/// The content of a continue token: where to continue, and at which revision (none: at the newest).
-struct Token {
+/// The content of a continue token: the start key and the revision (none: the newest).
+struct ContinueToken {
     start: String,
     revision: Option<u64>,
 }
@@ -214,7 +215,7 @@ fn encode_token(start: &str, revision: Option<u64>) -> String {
     base64::encode(&json::encode(&tree, None)).trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
 
-fn decode_token(text: &str) -> Result<Token, Status> {
+fn decode_token(text: &str) -> Result<ContinueToken, Status> {
     let bad = |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let padded = format!("{}{}", text.replace('-', "+").replace('_', "/"), "=".repeat((4 - text.len() % 4) % 4));
     let bytes = base64::decode(&padded)
@@ -224,21 +225,21 @@ fn decode_token(text: &str) -> Result<Token, Status> {
         ("meta.k8s.io/v1", 0, _) => Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")),
         ("meta.k8s.io/v1", _, "") => Err(bad("encoded start key empty (version meta.k8s.io/v1)")),
         ("meta.k8s.io/v1", revision, start) => {
-            Ok(Token { start: start.to_string(), revision: u64::try_from(revision).ok() })
+            Ok(ContinueToken { start: start.to_string(), revision: u64::try_from(revision).ok() })
         }
         (version, _, _) => Err(bad(&format!("server does not recognize this encoded version {version:?}"))),
     }
 }
 
 /// The objects of one page.
-pub(crate) struct Listed {
+pub(crate) struct ListPage {
     pub items: Vec<Arc<Item>>,
     pub revision: u64,
     pub continue_token: Option<String>,
     pub remaining: Option<u64>,
 }
 
-impl Listed {
+impl ListPage {
     pub(crate) fn metadata(&self) -> Tree {
         let mut metadata = tree! { "resourceVersion" => self.revision.to_string() };
         if let Some(token) = &self.continue_token {
@@ -251,47 +252,68 @@ impl Listed {
     }
 }
 
-pub(crate) async fn list(registry: &Registry, resource: &Arc<Resource>, head: &RequestHead) -> Result<Answer, Status> {
+pub(crate) async fn list(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    head: &RequestHead,
+) -> Result<HttpResponse, Status> {
     let accepted = respond::accepted(head)?;
     let shaping = respond::shaping(head, accepted)?;
-    let options = ListOptions::parse(&head.query, resource.kind, false)?;
+    let options = ListOptions::parse(&head.query, &resource.kind, false)?;
     let listed = read(registry, resource, &head.info.namespace, &head.info.name, &options).await?;
     if accepted == Accepted::JSON && resource.serves_stored_bytes() {
-        return Ok(answer(
-            200,
-            Media::Json.name(),
-            Body::List(ListBody::new(list_start(resource, &listed), listed.items)),
-        ));
+        let body = ListBody::new(list_start(resource, &listed), listed.items);
+        return Ok(build_response(200, Media::Json.name(), Body::List(body)));
+    }
+    if accepted == Accepted::JSON && serves_custom_bytes(resource, &listed.items) {
+        return Ok(build_response(200, Media::Json.name(), Body::List(custom_list(resource, listed))));
     }
     let metadata = listed.metadata();
-    let objects = listed.items.iter().map(|item| resource.read(item)).collect();
-    let tree = shape::list_of(resource.kind, metadata, objects, shaping)?;
+    let objects = conversion::read_all(registry, resource, &listed.items).await?;
+    let tree = shape::list_of(&resource.kind, metadata, objects, shaping)?;
     Ok(respond::encoded(200, &tree, accepted))
 }
 
+/// Whether all objects of a custom resource can be served as stored.
+fn serves_custom_bytes(resource: &Resource, items: &[Arc<Item>]) -> bool {
+    resource.kind.definition().is_some()
+        && !conversion::has_webhook(resource)
+        && items.iter().all(|item| resource.serves_bytes_of(item))
+}
+
+/// A list of custom resources from their stored bytes: `shape::list_of` returns the same keys.
+fn custom_list(resource: &Resource, listed: ListPage) -> ListBody {
+    let list = shape::list_without_items(&resource.kind, listed.metadata());
+    let text = json::encode(&list, None);
+    let empty = b"\"items\":[";
+    let at = memchr::memmem::find(&text, empty).map_or(text.len(), |at| at + empty.len());
+    let (head, tail) = text.split_at(at);
+    ListBody::from_items(head.to_vec(), listed.items, [tail, b"\n"].concat())
+}
+
 /// A list up to its first item.
-fn list_start(resource: &Resource, listed: &Listed) -> Vec<u8> {
+fn list_start(resource: &Resource, listed: &ListPage) -> Vec<u8> {
     let mut start = Vec::with_capacity(256);
     start.extend_from_slice(b"{\"kind\":\"");
-    start.extend_from_slice(resource.kind.kind.as_bytes());
+    start.extend_from_slice(resource.kind.kind().as_bytes());
     start.extend_from_slice(b"List\",\"apiVersion\":\"");
-    start.extend_from_slice(resource.api_version.as_bytes());
+    start.extend_from_slice(resource.api_version().as_bytes());
     start.extend_from_slice(b"\",\"metadata\":");
     json::encode_into(&mut start, &listed.metadata(), None);
     start.extend_from_slice(b",\"items\":[");
     start
 }
 
-/// Reads a page. `name` narrows it to one object, for a watch or deletecollection of a name.
+/// Reads a page. `name` limits it to one object, for a watch or deletecollection of a name.
 pub(crate) async fn read(
     registry: &Registry,
     resource: &Resource,
     namespace: &str,
     name: &str,
     options: &ListOptions,
-) -> Result<Listed, Status> {
+) -> Result<ListPage, Status> {
     let cache = resource.cache()?;
-    // From version 0 anything cached will do, and the whole of it.
+    // Version 0 accepts any cached state, without pages.
     let any = options.resource_version == "0";
     if !options.continue_token.is_empty() {
         let token = decode_token(&options.continue_token)?;
@@ -306,8 +328,11 @@ pub(crate) async fn read(
         return Ok(page(cache, resource, namespace, name, &options.selection, snapshot, limit, Some(&token.start)));
     }
     registry.storage.wait_for_list_version(&options.resource_version).await?;
-    let exact = options.version_match == Match::Exact
-        || (options.version_match == Match::Unset && options.limit > 0 && !options.resource_version.is_empty() && !any);
+    let exact = options.version_match == ResourceVersionMatch::Exact
+        || (options.version_match == ResourceVersionMatch::Unset
+            && options.limit > 0
+            && !options.resource_version.is_empty()
+            && !any);
     let snapshot = if exact {
         let revision = options.resource_version.parse().unwrap_or(0);
         cache
@@ -345,7 +370,7 @@ fn page(
     snapshot: Snapshot,
     limit: usize,
     start: Option<&str>,
-) -> Listed {
+) -> ListPage {
     let prefix =
         if resource.kind.namespaced && !namespace.is_empty() { format!("{namespace}/") } else { String::new() };
     let from: Arc<str> = Arc::from(format!("{prefix}{}", start.unwrap_or("")));
@@ -354,12 +379,12 @@ fn page(
     let mut remaining = None;
     let mut range = snapshot.map.range(from..).map(|(_, item)| item).take_while(|item| item.key.starts_with(&prefix));
     for item in range.by_ref() {
-        if (!name.is_empty() && item.name() != name) || !selection.matches(item, resource.stored) {
+        if (!name.is_empty() && item.name() != name) || !selection.matches(item, resource) {
             continue;
         }
         if limit > 0 && items.len() == limit {
             continue_token = Some(&item.key[prefix.len()..]);
-            // The rest is counted only where every object counts.
+            // The remaining objects are counted only without a selector.
             remaining = selection.everything().then(|| 1 + range.count() as u64);
             break;
         }
@@ -369,7 +394,7 @@ fn page(
     if token.is_some() {
         cache.hold(&snapshot);
     }
-    Listed { items, revision: snapshot.revision, continue_token: token, remaining }
+    ListPage { items, revision: snapshot.revision, continue_token: token, remaining }
 }
 
 #[cfg(test)]

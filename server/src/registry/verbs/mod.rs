@@ -1,4 +1,4 @@
-//! The verbs. There is one of each, for all kinds.
+//! The verbs, each implemented once for all kinds.
 
 pub(crate) mod create;
 pub(crate) mod delete;
@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::registry::Registry;
 use crate::registry::options::WriteOptions;
 use crate::registry::write::Scope;
-use crate::request::codec::{self, Expected};
+use crate::request::codec::{self, ExpectedType, Validation};
 use crate::storage::resource::Resource;
 
 /// The scope of a write by this call.
@@ -40,7 +40,7 @@ pub(crate) fn scope<'a>(
 
 /// Reads, checks, shapes and defaults the object in the body.
 pub(crate) async fn read_object(call: &mut Call, resource: &Resource, options: &WriteOptions) -> Result<Tree, Status> {
-    let expected = Expected::of(resource.kind);
+    let expected = ExpectedType::of(&resource.kind);
     let mut object = read_expected(call, &expected, options).await?;
     resource.set_defaults(&mut object);
     Ok(object)
@@ -49,29 +49,34 @@ pub(crate) async fn read_object(call: &mut Call, resource: &Resource, options: &
 /// Reads, checks and shapes a body of any known kind.
 pub(crate) async fn read_expected(
     call: &mut Call,
-    expected: &Expected,
+    expected: &ExpectedType<'_>,
     options: &WriteOptions,
 ) -> Result<Tree, Status> {
     read_adapted(call, expected, options, |_| Ok(())).await
 }
 
-/// The same; `adapt` sees the body before its kind is judged.
+/// Reads the body; `adapt` may change it before its kind is checked.
 pub(crate) async fn read_adapted(
     call: &mut Call,
-    expected: &Expected,
+    expected: &ExpectedType<'_>,
     options: &WriteOptions,
     adapt: impl FnOnce(&mut Tree) -> Result<(), Status>,
 ) -> Result<Tree, Status> {
-    let media = crate::request::negotiate::content_type(call.head.header(http::header::CONTENT_TYPE))?;
+    let header = call.head.header(http::header::CONTENT_TYPE);
+    let media = crate::request::negotiate::content_type(header, expected.table_type().is_some())?;
     let body = call.read_body().await?;
     let mut decoded = codec::decode_any_version(media, &body, expected)?;
     call.content.object = Some((media, body));
     adapt(&mut decoded.tree)?;
+    if options.validation == Validation::Warn {
+        codec::warn_of_other_version(&decoded.tree, expected, &mut call.warnings);
+    }
     let decoded = codec::expect(decoded, expected)?;
     codec::conform(decoded, expected, options.validation, &mut call.warnings)
 }
 
-/// An object's namespace must be that of the path; one that has none gets it, and a cluster-scoped one loses it.
+/// Checks that an object's namespace is that of the path. An empty namespace is set, and a cluster-scoped object loses
+/// it.
 pub(crate) fn check_namespace(object: &mut Tree, resource: &Resource, namespace: &str) -> Result<(), Status> {
     if !resource.kind.namespaced {
         object.remove_at("metadata.namespace");

@@ -6,18 +6,20 @@ use api::apply::{self, ApplyError};
 use api::field::{Errors, Path};
 use api::json::Strict;
 use api::patch::{self, json::Operation};
+use api::schema::Type;
 use api::status::{Cause, Details, Status};
-use api::{Tree, json, time, typed};
+use api::{Tree, json, time};
 use bytes::Bytes;
 
 use super::update::{check_name, check_version};
 use super::{check_namespace, scope};
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::registry::Registry;
 use crate::registry::options::WriteOptions;
 use crate::registry::respond;
+use crate::registry::versions::Versions;
 use crate::registry::write::{Outcome, Scope};
-use crate::request::codec::{self, Expected, Validation};
+use crate::request::codec::{self, ExpectedType, Validation};
 use crate::request::head::RequestHead;
 use crate::storage::resource::Resource;
 
@@ -30,20 +32,26 @@ pub(crate) enum PatchType {
 }
 
 impl PatchType {
-    pub(crate) fn of(head: &RequestHead) -> Result<PatchType, Status> {
+    /// The type of a patch; custom resources have no strategic merge patch.
+    pub(crate) fn of(head: &RequestHead, resource: &Resource) -> Result<PatchType, Status> {
         let name = head.header(http::header::CONTENT_TYPE).unwrap_or("").split(';').next().unwrap_or("").trim();
         match name {
             "application/json-patch+json" => Ok(PatchType::Json),
             "application/merge-patch+json" => Ok(PatchType::Merge),
-            "application/strategic-merge-patch+json" => Ok(PatchType::Strategic),
             "application/apply-patch+yaml" => Ok(PatchType::Apply),
-            _ => {
-                let mut status = Status::unsupported_media_type("415: Unsupported Media Type");
-                status.details = Some(Details::default());
-                Err(status)
-            }
+            _ if resource.kind.definition().is_some() => Err(Status::unsupported_media_type(UNSUPPORTED_CUSTOM)),
+            "application/strategic-merge-patch+json" => Ok(PatchType::Strategic),
+            _ => Err(unsupported_patch()),
         }
     }
+}
+
+const UNSUPPORTED_CUSTOM: &str = "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+
+fn unsupported_patch() -> Status {
+    let mut status = Status::unsupported_media_type("415: Unsupported Media Type");
+    status.details = Some(Details::default());
+    status
 }
 
 /// A patch that was read.
@@ -80,24 +88,24 @@ impl Patch {
         Ok(Patch { body, problems: strict.problems })
     }
 
-    /// The patched object as errors show it.
-    fn shown(&self, patched: &Tree, old: &Tree, ty: &'static api::schema::Type) -> String {
+    /// The patched object in the format of errors.
+    fn shown(&self, patched: &Tree, old: &Tree, ty: Option<&'static Type>) -> String {
         let touched = match &self.body {
             Body::Json(operations) => patch::json::without_touched(old.clone(), operations),
             _ => old.clone(),
         };
-        String::from_utf8_lossy(&json::encode_changed(patched, &touched, Some(ty))).into_owned()
+        String::from_utf8_lossy(&json::encode_changed(patched, &touched, ty)).into_owned()
     }
 
-    /// What is wrong with the values of a strategically merged object: upstream converts it without JSON in between.
-    fn misfit(&self, patched: &Tree, ty: &'static api::schema::Type) -> Option<String> {
+    /// The invalid values of a strategically merged object: upstream converts it without JSON in between.
+    fn value_error(&self, patched: &Tree, ty: Option<&'static Type>) -> Option<String> {
         match &self.body {
-            Body::Strategic(_) => patch::unconvertible(patched, ty),
+            Body::Strategic(_) => patch::unconvertible(patched, ty?),
             _ => None,
         }
     }
 
-    /// What decoding refused: of a strategic merge patch that is the patch itself.
+    /// The text that decoding rejected: for a strategic merge patch, the patch itself.
     fn shown_strictly(&self, text: String) -> String {
         match &self.body {
             Body::Strategic(tree) => patch::printed(tree),
@@ -106,11 +114,14 @@ impl Patch {
     }
 
     /// The patched object, not yet shaped.
-    pub(crate) fn patched(&self, old: &Tree, ty: &'static api::schema::Type) -> Result<Tree, Status> {
+    pub(crate) fn patched(&self, old: &Tree, ty: Option<&'static Type>) -> Result<Tree, Status> {
         let patched = match &self.body {
             Body::Json(operations) => patch::json::apply(old.clone(), operations),
             Body::Merge(tree) => Ok(patch::merge(old.clone(), tree)),
-            Body::Strategic(tree) => patch::strategic(old.clone(), tree, ty),
+            Body::Strategic(tree) => match ty {
+                Some(ty) => patch::strategic(old.clone(), tree, ty),
+                None => return Err(unsupported_patch()),
+            },
             Body::Apply(_) => {
                 Err(patch::Error::Internal("an apply patch is not a patch of the stored object".to_string()))
             }
@@ -139,9 +150,13 @@ fn patch_status(error: patch::Error) -> Status {
     }
 }
 
-pub(crate) async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn patch(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     respond::accepted(&call.head)?;
-    let ty = PatchType::of(&call.head)?;
+    let ty = PatchType::of(&call.head, resource)?;
     let options = WriteOptions::parse(&call.head, "PatchOptions", ty == PatchType::Apply)?;
     let body = call.read_body().await?;
     let patch = Patch::read(ty, &body)?;
@@ -168,8 +183,8 @@ async fn run_patch(
     let mut problems = Vec::new();
     let outcome = scope
         .update(name, warnings, |old, _| {
-            let patched = patch.patched(old, scope.resource.ty())?;
-            let expected = Expected::of(scope.resource.kind);
+            let patched = patch.patched(old, scope.resource.table_type())?;
+            let expected = ExpectedType::of(&scope.resource.kind);
             let mut object = shape_patched(&expected, old, patched, patch, options, &mut problems)?;
             check_identity(&mut object, name, scope)?;
             check_patch_version(scope.resource, &object, old, name)?;
@@ -184,7 +199,7 @@ async fn run_patch(
     Ok(outcome)
 }
 
-/// A patch conflicts by resourceVersion only: another uid is a change of an immutable field.
+/// A patch conflicts only by resourceVersion: a different uid is a change of an immutable field.
 pub(crate) fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
     let mut versioned = api::tree! { "metadata" => api::tree! {} };
     versioned.child("metadata").set("resourceVersion", object.str("metadata.resourceVersion"));
@@ -200,9 +215,9 @@ pub(crate) fn check_identity(object: &mut Tree, name: &str, scope: &Scope<'_>) -
     check_name(object, name)
 }
 
-/// Shapes what a patch made; problems become errors or warnings.
+/// Shapes a patched object; problems become errors or warnings.
 pub(crate) fn shape_patched(
-    expected: &Expected,
+    expected: &ExpectedType<'_>,
     old: &Tree,
     mut patched: Tree,
     patch: &Patch,
@@ -210,7 +225,7 @@ pub(crate) fn shape_patched(
     problems: &mut Vec<String>,
 ) -> Result<Tree, Status> {
     let mut strict = Strict { problems: patch.problems.clone() };
-    let shown = |patched: &Tree| patch.shown(patched, old, expected.ty);
+    let shown = |patched: &Tree| patch.shown(patched, old, expected.table_type());
     let invalid = |text: String, why: &str| {
         let mut errors = Errors::new();
         errors.invalid(&Path::root("patch"), text, why);
@@ -225,8 +240,8 @@ pub(crate) fn shape_patched(
     }
     let judged = patched.clone();
     apply::keep_reset(&mut patched);
-    if let Err(error) = typed::conform(&mut patched, expected.ty, &mut strict) {
-        let why = patch.misfit(&judged, expected.ty).unwrap_or_else(|| error.to_string());
+    if let Err(error) = expected.shape(&mut patched, &mut strict) {
+        let why = patch.value_error(&judged, expected.table_type()).unwrap_or_else(|| error.to_string());
         return Err(invalid(patch.shown_strictly(shown(&judged)), &why));
     }
     if options.validation == Validation::Strict && !strict.problems.is_empty() {
@@ -237,7 +252,7 @@ pub(crate) fn shape_patched(
     Ok(patched)
 }
 
-/// Applies to the live object, or creates it.
+/// Applies the patch to the live object, or creates the object.
 async fn run_apply(
     scope: &Scope<'_>,
     head: &RequestHead,
@@ -265,7 +280,7 @@ async fn run_apply(
             if !uid.is_empty() {
                 let why =
                     format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-                return Err(Status::conflict(scope.resource.kind.group, scope.resource.kind.plural, name, &why));
+                return Err(Status::conflict(scope.resource.kind.group(), scope.resource.kind.plural(), name, &why));
             }
             let object = applied_object(scope, None, applied, name, options)?;
             Ok((201, scope.create_applied(object, warnings).await?))
@@ -274,9 +289,9 @@ async fn run_apply(
     }
 }
 
-/// Not found, and not the namespace.
+/// Whether the object is not found, as opposed to its namespace.
 fn is_own_not_found(status: &Status, resource: &Resource) -> bool {
-    status.details.as_ref().is_some_and(|details| details.kind == resource.kind.plural)
+    status.details.as_ref().is_some_and(|details| details.kind == resource.kind.plural())
 }
 
 pub(crate) fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<(), Status> {
@@ -302,23 +317,28 @@ pub(crate) fn applied_object(
     options: &WriteOptions,
 ) -> Result<Tree, Status> {
     let reset = scope.resource.reset(scope.subresource);
-    let versions = crate::registry::versions::Versions { resource: scope.resource };
+    let versions = Versions::new(scope.registry, scope.resource);
     let request = apply::Request {
         manager: &options.field_manager,
-        api_version: scope.resource.api_version,
+        api_version: scope.resource.api_version(),
         subresource: scope.subresource,
         now: time::format_seconds(scope.now),
         reset: Some(reset),
         versions: &versions,
     };
-    let mut object = apply::apply(live, applied, options.force, &request).map_err(apply_status)?;
+    let is_custom = scope.resource.kind.definition().is_some();
+    let mut object = apply::apply(live, applied, options.force, &request).map_err(|error| match error {
+        // The client has to know the types of a custom resource: the error is a bad request.
+        ApplyError::Internal(text) if is_custom => Status::bad_request(text),
+        error => apply_status(error),
+    })?;
     let meta = object.child("metadata");
     meta.set("name", name);
     if scope.resource.kind.namespaced {
         meta.set("namespace", scope.namespace);
     }
-    let mut strict = Strict::default();
-    typed::conform(&mut object, scope.resource.ty(), &mut strict)
+    ExpectedType::of(&scope.resource.kind)
+        .shape(&mut object, &mut Strict::default())
         .map_err(|error| Status::bad_request(error.to_string()))?;
     scope.resource.set_defaults(&mut object);
     Ok(object)
@@ -343,11 +363,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_patch_tells_of_wrong_types_in_its_own_words() {
+    fn each_patch_type_reports_wrong_types() {
         let old = crate::registry::admission::tests::json(
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"}}"#,
         );
-        let expected = Expected::named("", "v1", "ConfigMap").expect("a kind");
+        let expected = ExpectedType::named("", "v1", "ConfigMap").expect("a kind");
         let options = WriteOptions {
             dry_run: false,
             field_manager: "test".to_string(),
@@ -357,7 +377,7 @@ mod tests {
         let check = |ty: PatchType, want: &str| {
             let bytes = Bytes::from(r#"{"immutable":"yes"}"#);
             let patch = Patch::read(ty, &bytes).expect("a patch");
-            let patched = patch.patched(&old, expected.ty).expect("an object");
+            let patched = patch.patched(&old, expected.table_type()).expect("an object");
             let refused = shape_patched(&expected, &old, patched, &patch, &options, &mut Vec::new());
             assert_eq!(refused.expect_err("a wrong type").message, want);
         };

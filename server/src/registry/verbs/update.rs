@@ -7,14 +7,18 @@ use api::field::{Errors, Path};
 use api::status::Status;
 
 use super::{check_namespace, read_object, scope};
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::registry::Registry;
 use crate::registry::options::WriteOptions;
 use crate::registry::respond;
 use crate::registry::write::{MODIFIED, Outcome};
 use crate::storage::resource::Resource;
 
-pub(crate) async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn update(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     respond::accepted(&call.head)?;
     let options = WriteOptions::parse(&call.head, "UpdateOptions", false)?;
     let mut object = read_object(call, resource, &options).await?;
@@ -69,9 +73,9 @@ async fn put(
     }
 }
 
-/// The client's resourceVersion and uid, where it gives them, must be those of the stored object.
+/// The client's resourceVersion and uid, if set, must be those of the stored object.
 pub(crate) fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
-    let kind = resource.kind;
+    let kind = &resource.kind;
     let uid = object.str("metadata.uid");
     if !uid.is_empty() && uid != old.str("metadata.uid") {
         return Err(wrong_uid(resource, uid, old, name));
@@ -84,7 +88,7 @@ pub(crate) fn check_version(resource: &Resource, object: &Tree, old: &Tree, name
         if version.parse::<u64>().is_err() {
             return Err(invalid_version(version));
         }
-        return Err(Status::conflict(kind.group, kind.plural, name, MODIFIED));
+        return Err(Status::conflict(kind.group(), kind.plural(), name, MODIFIED));
     }
     Ok(())
 }
@@ -96,17 +100,17 @@ pub(crate) fn wrong_uid(resource: &Resource, uid: &str, old: &Tree, name: &str) 
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
         old.str("metadata.uid")
     );
-    Status::conflict(resource.kind.group, resource.kind.plural, name, &why)
+    Status::conflict(resource.kind.group(), resource.kind.plural(), name, &why)
 }
 
 fn version_required(resource: &Resource, name: &str) -> Status {
     let mut errors = Errors::new();
     let path = Path::root("metadata");
     errors.invalid(&path.field("resourceVersion"), 0, "must be specified for an update");
-    Status::invalid(resource.kind.group, resource.kind.plural, name, &errors)
+    Status::invalid(resource.kind.group(), resource.kind.plural(), name, &errors)
 }
 
-/// Upstream's store fails before anything is judged.
+/// Upstream's store fails before any validation.
 fn invalid_version(version: &str) -> Status {
     Status::new(500, "", format!("strconv.ParseUint: parsing {version:?}: invalid syntax"))
 }

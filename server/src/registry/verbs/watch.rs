@@ -1,37 +1,45 @@
-//! Watches: a cursor into the resource's ring, written as the client takes it.
+//! Watches: a cursor into the resource's ring, sent as fast as the client reads.
 
-use std::collections::VecDeque;
+mod converted;
+mod frames;
+
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Tree;
 use api::status::Status;
-use api::{Tree, json, tree};
 use bytes::{Bytes, BytesMut};
 use http::header;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 use super::list::ListOptions;
-use crate::call::{Answer, Call, answer};
-use crate::fairness::Held;
+use crate::call::{Call, HttpResponse, build_response};
+use crate::fairness::ConcurrencyGuard;
 use crate::registry::Registry;
-use crate::registry::shape::{self, Shaping};
-use crate::registry::{respond, websocket};
+use crate::registry::shape::RepresentationOptions;
+use crate::registry::{conversion, respond, websocket};
 use crate::request::body::{Body, CHUNK_BYTES, Source, StreamBody};
 use crate::request::head::RequestHead;
-use crate::request::in_process::{LINE, Pieces};
-use crate::request::negotiate::{self, Accepted, Media, NotAcceptable, Shape};
-use crate::storage::cache::{Cache, Change, Format, Item, Position, Read, Selection, Snapshot};
-use crate::storage::resource::{Resource, fill_hole};
+use crate::request::in_process::{LINE, ObjectFrames};
+use crate::request::negotiate::{self, Accepted, Media, NotAcceptable, Representation};
+use crate::storage::cache::{Cache, Change, ChunkKey, Format, Item, RingRead, Selection, Snapshot};
+use crate::storage::resource::Resource;
+use frames::{join, with_revision};
 
 /// A bookmark is sent this often.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
-pub(crate) async fn watch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn watch(
+    registry: &Arc<Registry>,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
     let accepted = accepted(&call.head)?;
     let shaping = respond::shaping(&call.head, accepted)?;
-    let options = ListOptions::parse(&call.head.query, resource.kind, true)?;
+    let options = ListOptions::parse(&call.head.query, &resource.kind, true)?;
     let mut watcher = start(registry, resource, call, &options, accepted, shaping).await?;
     watcher.held = call.seats.held.take();
     if websocket::is_upgrade(&call.head, &call.content) {
@@ -42,18 +50,19 @@ pub(crate) async fn watch(registry: &Registry, resource: &Arc<Resource>, call: &
         _ => "application/json",
     };
     let pieces = watcher.pieces.is_some();
-    let mut answer = answer(200, content_type, Body::Stream(StreamBody::new(watcher)));
+    let mut response = build_response(200, content_type, Body::Stream(StreamBody::new(watcher)));
     if pieces {
-        answer.extensions_mut().insert(Pieces);
+        response.extensions_mut().insert(ObjectFrames);
     }
-    Ok(answer)
+    Ok(response)
 }
 
 fn accepted(head: &RequestHead) -> Result<Accepted, Status> {
-    let mut accepted = negotiate::accept(head.header(header::ACCEPT), true).map_err(|error| match error {
-        NotAcceptable::Media => NotAcceptable::WatchMedia,
-        other => other,
-    })?;
+    let mut accepted =
+        negotiate::accept_typed(head.header(header::ACCEPT), true, !head.untyped).map_err(|error| match error {
+            NotAcceptable::Media => NotAcceptable::WatchMedia,
+            other => other,
+        })?;
     accepted.pretty = false;
     if accepted.media == Media::Yaml {
         accepted.media = Media::Json;
@@ -62,12 +71,12 @@ fn accepted(head: &RequestHead) -> Result<Accepted, Status> {
 }
 
 async fn start(
-    registry: &Registry,
+    registry: &Arc<Registry>,
     resource: &Arc<Resource>,
     call: &Call,
     options: &ListOptions,
     accepted: Accepted,
-    shaping: Shaping,
+    shaping: RepresentationOptions,
 ) -> Result<Watcher, Status> {
     let cache = resource.cache()?.clone();
     let (deadline, bookmark_at) =
@@ -89,28 +98,31 @@ async fn start(
         held: None,
         cache,
         pieces: None,
+        registry: conversion::has_webhook(resource).then(|| registry.clone()),
+        converted: HashMap::new(),
     };
-    let whole = matches!(accepted.shape, Shape::Plain | Shape::PartialObjectMetadata(_));
+    let whole = matches!(accepted.shape, Representation::Plain | Representation::PartialObjectMetadata(_));
     if call.delivery.pieces && whole && accepted.media == Media::Json && resource.serves_stored_bytes() {
         watcher.pieces = Some(VecDeque::new());
     }
     watcher.begin(registry, options).await?;
+    watcher.convert_ahead().await.map_err(uninitialized)?;
     Ok(watcher)
 }
 
 /// The longest watch: clocks cannot count as far as a client can request.
 const MAX_WATCH_SECONDS: u64 = 365 * 24 * 3600;
 
-/// A watch that names no timeout gets between once and twice of the least, so that not all end at once.
+/// A watch without a timeout gets a random one between once and twice the minimum: not all watches must end at once.
 fn deadline(registry: &Registry, options: &ListOptions) -> Instant {
     let least = registry.config.min_request_timeout.as_secs().max(1);
     let seconds = options.timeout_seconds.unwrap_or_else(|| least + crate::common::ids::below(least));
     Instant::now() + Duration::from_secs(seconds.min(MAX_WATCH_SECONDS))
 }
 
-/// How far a watch has come.
+/// The progress of a watch.
 enum Stage {
-    /// Objects that were there at the start, from this place on; then the ring.
+    /// The initial objects, from this position on; then the ring.
     Initial {
         snapshot: Snapshot,
         next: Option<Arc<str>>,
@@ -120,7 +132,7 @@ enum Stage {
     Following {
         cursor: u64,
     },
-    /// One last event, then the end.
+    /// A last event, then the end.
     Failed(Box<Status>),
     Ended,
 }
@@ -132,7 +144,7 @@ pub(crate) struct Watcher {
     name: String,
     selection: Selection,
     accepted: Accepted,
-    shaping: Shaping,
+    shaping: RepresentationOptions,
     stage: Stage,
     bookmark_at: Option<Instant>,
     deadline: Instant,
@@ -142,10 +154,13 @@ pub(crate) struct Watcher {
     /// The sender wakes the watchers.
     closing: watch::Receiver<bool>,
     first_table: bool,
-    /// Seats, until what was there at the start is sent.
-    held: Option<Held>,
+    /// The seats, until the initial objects are sent.
+    held: Option<ConcurrencyGuard>,
     /// The next piece, if objects are handed over as they are stored.
     pieces: Option<VecDeque<Bytes>>,
+    /// For a resource with a conversion webhook: the registry that calls it, and the objects that it has converted.
+    registry: Option<Arc<Registry>>,
+    converted: HashMap<(Arc<str>, u64), Tree>,
 }
 
 impl Watcher {
@@ -183,10 +198,10 @@ impl Watcher {
     }
 
     fn selects(&self, item: &Item) -> bool {
-        self.covers(&item.key) && self.selection.matches(item, self.resource.stored)
+        self.covers(&item.key) && self.selection.matches(item, &self.resource)
     }
 
-    /// The next piece of what was there at the start.
+    /// The next chunk of initial objects.
     fn initial_chunk(&mut self) -> Bytes {
         let Stage::Initial { snapshot, next, cursor, end_bookmark } = std::mem::replace(&mut self.stage, Stage::Ended)
         else {
@@ -230,11 +245,11 @@ impl Watcher {
         key.strip_prefix(&*self.namespace).is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// What the ring has for this watcher; empty if nothing.
+    /// The next events of the ring for this watcher; empty if there are none.
     fn following_chunk(&mut self, cursor: u64) -> Bytes {
         let found = if self.shares() {
             let (cache, namespace) = (self.cache.clone(), self.namespace.clone());
-            let place = Position { cursor, encoding: self.encoding(), namespace: &namespace };
+            let place = ChunkKey { cursor, encoding: self.encoding(), namespace: &namespace };
             cache.joined(place, || self.read_chunk(cursor))
         } else {
             self.read_chunk(cursor)
@@ -244,41 +259,42 @@ impl Watcher {
         chunk
     }
 
-    /// Whether other watchers may get the same bytes: selections and the columns of tables are each watcher's own.
+    /// Whether other watchers may get the same bytes: selections and table columns are specific to a watcher.
     fn shares(&self) -> bool {
-        let own = self.pieces.is_some() || matches!(self.accepted.shape, Shape::Table(_));
+        let own =
+            self.pieces.is_some() || self.registry.is_some() || matches!(self.accepted.shape, Representation::Table(_));
         self.selection.everything() && self.name.is_empty() && !own
     }
 
     fn read_chunk(&mut self, cursor: u64) -> Option<(Bytes, u64)> {
         match self.cache.read(cursor, CHUNK_BYTES) {
-            Read::Empty => None,
-            Read::Lost => {
+            RingRead::Empty => None,
+            RingRead::Lost => {
                 // Too slow: the client has to list and watch again.
                 self.stage = Stage::Ended;
                 None
             }
-            Read::Changes(changes, next) => {
+            RingRead::Changes(changes, next) => {
                 let frames: Vec<Bytes> = changes.iter().filter_map(|change| self.change_frame(change)).collect();
                 Some((join(&frames), next))
             }
         }
     }
 
-    /// An object that leaves the selection is deleted for this watcher, one that enters it is added.
+    /// The event for this watcher: an object that leaves the selection is deleted, an object that enters it is added.
     fn change_frame(&mut self, change: &Change) -> Option<Bytes> {
         if !self.covers(&change.key) {
             return None;
         }
-        let was = change.old.as_ref().filter(|item| self.selection.matches(item, self.resource.stored));
-        let is = change.new.as_ref().filter(|item| self.selection.matches(item, self.resource.stored));
+        let was = change.old.as_ref().filter(|item| self.selection.matches(item, &self.resource));
+        let is = change.new.as_ref().filter(|item| self.selection.matches(item, &self.resource));
         let (event, item) = match (was, is) {
             (None, Some(new)) => ("ADDED", new),
             (Some(_), Some(new)) => ("MODIFIED", new),
             (Some(old), None) => ("DELETED", old),
             (None, None) => return None,
         };
-        if matches!(self.accepted.shape, Shape::Table(_)) {
+        if matches!(self.accepted.shape, Representation::Table(_)) {
             return Some(self.table_frame(event, item, change.revision));
         }
         if let Some(pieces) = &mut self.pieces {
@@ -291,79 +307,13 @@ impl Watcher {
 
     /// Kinds over the same ring differ in version: the resource's address distinguishes them.
     fn encoding(&self) -> u32 {
-        let version = if self.resource.serves_stored_bytes() { 0 } else { 64 };
-        self.accepted.code() + version
-    }
-
-    fn object_frame(&mut self, event: &'static str, item: &Item) -> Bytes {
-        if matches!(self.accepted.shape, Shape::Table(_)) {
-            return self.table_frame(event, item, item.revision);
-        }
-        self.plain_frame(event, item, item.revision)
-    }
-
-    fn plain_frame(&self, event: &str, item: &Item, revision: u64) -> Bytes {
-        if self.accepted == Accepted::JSON && self.resource.serves_stored_bytes() {
-            return json_frame(event, &with_revision(item, revision));
-        }
-        let mut object = self.resource.read(item);
-        object.child("metadata").set("resourceVersion", revision.to_string());
-        match shape::object(self.resource.kind, object, self.shaping) {
-            Ok(tree) => self.tree_frame(event, &tree),
-            Err(status) => self.tree_frame("ERROR", &status.to_tree()),
-        }
-    }
-
-    fn table_frame(&mut self, event: &str, item: &Item, revision: u64) -> Bytes {
-        let Shape::Table(version) = self.accepted.shape else { return Bytes::new() };
-        let mut object = self.resource.read(item);
-        object.child("metadata").set("resourceVersion", revision.to_string());
-        let metadata = tree! { "resourceVersion" => revision.to_string() };
-        let rows = vec![shape::row(self.resource.kind, object, version, self.shaping)];
-        let columns = std::mem::take(&mut self.first_table);
-        let table = shape::table(self.resource.kind, version, metadata, rows, columns);
-        self.tree_frame(event, &table)
-    }
-
-    fn tree_frame(&self, event: &str, object: &Tree) -> Bytes {
-        let (group, version) = crate::storage::resource::split_api_version(object.str("apiVersion"));
-        let ty = api::schema::type_of(&group, &version, object.str("kind"));
-        match (self.accepted.media, ty) {
-            (Media::Protobuf, Some(ty)) => {
-                Bytes::from(api::protobuf::watch_frame(event, &api::protobuf::encode(object, ty)))
-            }
-            _ => json_frame(event, &json::encode(object, ty)),
-        }
-    }
-
-    fn bookmark(&mut self, revision: u64, end: bool) -> Bytes {
-        let mut metadata = tree! { "resourceVersion" => revision.to_string() };
-        if end {
-            metadata.set("annotations", tree! { "k8s.io/initial-events-end" => "true" });
-        }
-        let kind = self.resource.kind;
-        let mut object =
-            tree! { "kind" => kind.kind, "apiVersion" => self.resource.api_version, "metadata" => metadata };
-        if let Shape::Table(version) = self.accepted.shape {
-            let metadata = tree! { "resourceVersion" => revision.to_string() };
-            let row = shape::row(kind, object, version, self.shaping);
-            let columns = std::mem::take(&mut self.first_table);
-            let table = shape::table(kind, version, metadata, vec![row], columns);
-            return self.tree_frame("BOOKMARK", &table);
-        }
-        if self.accepted.shape == Shape::Plain {
-            api::typed::fill(&mut object, kind.schema());
-        }
-        match shape::object(kind, object, self.shaping) {
-            Ok(tree) => self.tree_frame("BOOKMARK", &tree),
-            Err(_) => Bytes::new(),
-        }
+        self.accepted.code() + 64 * self.resource.code()
     }
 
     /// The revision up to which the ring has been read.
     fn progress(&self, cursor: u64) -> Option<u64> {
         let revision = self.cache.global_revision();
-        matches!(self.cache.read(cursor, 1), Read::Empty).then_some(revision)
+        matches!(self.cache.read(cursor, 1), RingRead::Empty).then_some(revision)
     }
 
     /// Waits for a change, a bookmark's time or the end. False ends the watch.
@@ -388,7 +338,7 @@ impl Source for Watcher {
             if let Some(piece) = self.pieces.as_mut().and_then(VecDeque::pop_front) {
                 return Some(piece);
             }
-            // What comes as bytes is a line; objects are among the pieces already.
+            // Bytes are a line; objects are already among the pieces.
             let line = self.next_chunk().await?;
             if !line.is_empty() {
                 self.pieces.get_or_insert_default().push_back(line);
@@ -399,7 +349,15 @@ impl Source for Watcher {
 }
 
 impl Watcher {
-    /// The next bytes; none where there are pieces instead.
+    fn stage_chunk(&mut self) -> Bytes {
+        match &self.stage {
+            Stage::Initial { .. } => self.initial_chunk(),
+            Stage::Following { cursor } => self.following_chunk(*cursor),
+            Stage::Failed(_) | Stage::Ended => Bytes::new(),
+        }
+    }
+
+    /// The next bytes; None if the stream has pieces instead.
     async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
             let chunk = match &self.stage {
@@ -409,11 +367,15 @@ impl Watcher {
                     self.stage = Stage::Ended;
                     return Some(frame);
                 }
-                Stage::Initial { .. } => self.initial_chunk(),
-                Stage::Following { cursor } => {
-                    let cursor = *cursor;
+                Stage::Initial { .. } | Stage::Following { .. } => {
                     self.wake.mark_unchanged();
-                    self.following_chunk(cursor)
+                    match self.convert_ahead().await {
+                        Ok(()) => self.stage_chunk(),
+                        Err(status) => {
+                            self.stage = Stage::Failed(Box::new(status));
+                            continue;
+                        }
+                    }
                 }
             };
             if !chunk.is_empty() || self.pieces.as_ref().is_some_and(|pieces| !pieces.is_empty()) {
@@ -437,18 +399,14 @@ impl Watcher {
     }
 }
 
-/// One frame is sent as it is.
-fn join(frames: &[Bytes]) -> Bytes {
-    if let [one] = frames {
-        return one.clone();
-    }
-    let mut chunk = BytesMut::with_capacity(frames.iter().map(Bytes::len).sum());
-    frames.iter().for_each(|frame| chunk.extend_from_slice(frame));
-    chunk.freeze()
+/// A watch whose initial objects cannot be converted does not begin: the client retries.
+fn uninitialized(why: Status) -> Status {
+    let text = format!("storage is (re)initializing: failed to list <unspecified>: {}", why.message);
+    Status::too_many_requests(text, 1)
 }
 
-fn too_old(asked: u64, floor: u64) -> Status {
-    Status::gone(format!("too old resource version: {asked} ({floor})"))
+fn too_old(requested: u64, floor: u64) -> Status {
+    Status::gone(format!("too old resource version: {requested} ({floor})"))
 }
 
 fn parse_version(version: &str) -> Result<u64, Status> {
@@ -461,40 +419,4 @@ fn parse_version(version: &str) -> Result<u64, Status> {
         );
         Status::new(500, "", why)
     })
-}
-
-fn json_frame(event: &str, object: &[u8]) -> Bytes {
-    let mut frame = Vec::with_capacity(object.len() + event.len() + 24);
-    frame.extend_from_slice(b"{\"type\":\"");
-    frame.extend_from_slice(event.as_bytes());
-    frame.extend_from_slice(b"\",\"object\":");
-    frame.extend_from_slice(object);
-    frame.extend_from_slice(b"}\n");
-    Bytes::from(frame)
-}
-
-/// The item's JSON with another revision: a deleted object carries that of its deletion.
-fn with_revision(item: &Item, revision: u64) -> Bytes {
-    if item.revision == revision {
-        return item.bytes.clone();
-    }
-    const MARK: &[u8] = b"\"metadata\":{\"resourceVersion\":\"";
-    let Some(at) = memchr::memmem::find(&item.bytes, MARK) else { return item.bytes.clone() };
-    let hole = at + MARK.len();
-    let digits = item.bytes[hole..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let mut bytes = item.bytes[..hole].to_vec();
-    bytes.extend_from_slice(&item.bytes[hole + digits..]);
-    fill_hole(&bytes, hole, revision)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_deleted_object_carries_the_new_revision() {
-        let item = Item::new("a", 7, Bytes::from(r#"{"kind":"A","metadata":{"resourceVersion":"7","name":"a"}}"#));
-        assert_eq!(with_revision(&item, 1234), r#"{"kind":"A","metadata":{"resourceVersion":"1234","name":"a"}}"#);
-        assert_eq!(json_frame("ADDED", b"{}"), "{\"type\":\"ADDED\",\"object\":{}}\n");
-    }
 }

@@ -1,5 +1,5 @@
-//! Empty lists and maps in errors. They are left out of an object when it is decoded, so that a rule sees nothing in
-//! their place and shows `null`; upstream shows what the client sent.
+//! Empty lists and maps in errors. Decoding omits them from an object, and a rule would report `null`; upstream reports
+//! the value that the client sent.
 
 use api::Tree;
 use api::field::{Errors, FieldError};
@@ -10,7 +10,7 @@ use crate::request::negotiate::Media;
 
 const NULL: &str = "Invalid value: null";
 
-/// The errors about an object of this type, with what the client sent where it was empty.
+/// The errors about an object of this type, with the empty values that the client sent.
 pub(crate) fn restore(errors: &Errors, ty: &'static Type, media: Media, body: &Bytes) -> Errors {
     let mut out = Errors::new();
     let mut sent = None;
@@ -26,7 +26,7 @@ pub(crate) fn restore(errors: &Errors, ty: &'static Type, media: Media, body: &B
     out
 }
 
-/// What cannot be read has no empty values.
+/// A body that cannot be decoded has no empty values.
 fn decode(media: Media, body: &Bytes) -> Tree {
     match media {
         Media::Json => api::json::decode(body).unwrap_or_default(),
@@ -44,8 +44,8 @@ fn empty_text(value: &Tree) -> Option<&'static str> {
     }
 }
 
-/// The list or map at a path such as `spec.ports[0].name`; an empty struct is kept as it is, so that a rule which
-/// shows `null` there means something else.
+/// The list or map at a path such as `spec.ports[0].name`. An empty struct is kept: a rule that reports `null` there
+/// means something else.
 fn find<'a>(tree: &'a Tree, ty: Ty, path: &str) -> Option<&'a Tree> {
     let (value, ty) =
         path.split(['.', '[']).try_fold((tree, ty), |(tree, ty), step| match (step.strip_suffix(']'), ty) {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_empty_is_shown_so() {
+    fn errors_show_empty_values() {
         let body = br#"{"spec":{"nodeSelector":{},"containers":[{"args":[]},{"args":["x"]}],"volumes":null,"os":{}}}"#;
         let body = Bytes::from_static(body);
         let ty = api::schema::type_of("", "v1", "Pod").expect("a type");

@@ -6,7 +6,7 @@ use api::{Tree, time};
 use super::Scope;
 use crate::storage::resource::Resource;
 
-/// The server's own metadata of a new object. True if a name is to be generated.
+/// Sets the server's metadata of a new object. True if a name is to be generated.
 pub(crate) fn begin_create(object: &mut Tree, scope: &Scope<'_>) -> Result<bool, Status> {
     let meta = object.child("metadata");
     if !meta.str("resourceVersion").is_empty() {
@@ -55,14 +55,14 @@ pub(crate) fn dedup_owners(object: &mut Tree, warnings: &mut Vec<String>) {
 /// A name from `generateName`.
 pub(crate) fn generate_name(object: &mut Tree) {
     let meta = object.child("metadata");
-    // Names are at most 63 bytes where they become labels and host names.
+    // Names are at most 63 bytes, since they become labels and host names.
     let base: String = meta.str("generateName").chars().take(58).collect();
     meta.set("name", format!("{base}{}", crate::common::ids::suffix()));
 }
 
 /// No generated name was free.
 pub(crate) fn name_timeout(resource: &Resource, status: Status) -> Status {
-    let kind = resource.kind;
+    let kind = &resource.kind;
     let name = status.details.as_ref().map_or("", |details| &details.name);
     Status {
         message: format!(
@@ -73,11 +73,11 @@ pub(crate) fn name_timeout(resource: &Resource, status: Status) -> Status {
     }
 }
 
-fn status_resource(kind: &kinds::Kind) -> String {
-    if kind.group.is_empty() { kind.plural.to_string() } else { format!("{}.{}", kind.plural, kind.group) }
+fn status_resource(kind: &crate::storage::kind::Kind) -> String {
+    if kind.group().is_empty() { kind.plural().to_string() } else { format!("{}.{}", kind.plural(), kind.group()) }
 }
 
-/// What an update cannot touch comes from the stored object.
+/// Copies the immutable metadata from the stored object.
 pub(crate) fn keep_system_metadata(object: &mut Tree, old: &Tree) {
     let meta = object.child("metadata");
     meta.remove("selfLink");
@@ -97,7 +97,7 @@ pub(crate) fn keep_system_metadata(object: &mut Tree, old: &Tree) {
     keep_deletion(object, old);
 }
 
-/// A deletion is never taken back, whatever a client sends and a kind prepares.
+/// A deletion cannot be undone, neither by a client nor by the `prepare` of a kind.
 pub(crate) fn keep_deletion(object: &mut Tree, old: &Tree) {
     let (meta, old) = (object.child("metadata"), old.at("metadata"));
     if old.has("deletionTimestamp") {

@@ -1,63 +1,63 @@
-//! `/healthz`, `/livez` and `/readyz`: one list of checks, each by upstream's name where upstream has it.
+//! `/healthz`, `/livez` and `/readyz`: one list of checks, with upstream's names where upstream has the check.
 
 use std::time::Duration;
 
 use super::Step;
-use crate::call::{Answer, answer, text};
+use crate::call::{HttpResponse, build_response, text};
 use crate::request::head::RequestHead;
 use crate::routes::Routes;
 
 struct Check {
     name: &'static str,
     probes: &'static [&'static str],
-    test: Test,
+    test: CheckKind,
 }
 
-enum Test {
+enum CheckKind {
     /// True for any server that responds: it is done before the port is opened.
     Answers,
     Store,
     Done(Step),
-    /// New requests are taken.
+    /// New requests are accepted.
     Open,
 }
 
 const ALL: &[&str] = &["healthz", "livez", "readyz"];
 const READY: &[&str] = &["readyz"];
 
-/// How long the store may take to say a word.
+/// The timeout of a request to the store.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-const fn check(name: &'static str, probes: &'static [&'static str], test: Test) -> Check {
+const fn check(name: &'static str, probes: &'static [&'static str], test: CheckKind) -> Check {
     Check { name, probes, test }
 }
 
-/// In the order in which they are shown.
+/// In the order of the output.
 const CHECKS: &[Check] = &[
-    check("ping", ALL, Test::Answers),
-    check("log", ALL, Test::Answers),
-    check("etcd", ALL, Test::Store),
-    check("etcd-readiness", READY, Test::Store),
-    check("informer-sync", READY, Test::Answers),
-    check("poststarthook/generic-apiserver-start-informers", ALL, Test::Answers),
-    check("poststarthook/priority-and-fairness-config-consumer", ALL, Test::Answers),
-    check("poststarthook/priority-and-fairness-filter", ALL, Test::Answers),
-    check("poststarthook/start-system-namespaces-controller", ALL, Test::Done(Step::Cluster)),
-    check("poststarthook/start-cluster-authentication-info-controller", ALL, Test::Done(Step::Identity)),
-    check("poststarthook/start-kube-apiserver-identity-lease-controller", ALL, Test::Done(Step::Identity)),
-    check("poststarthook/storage-readiness", ALL, Test::Answers),
-    check("poststarthook/start-legacy-token-tracking-controller", ALL, Test::Done(Step::Identity)),
-    check("poststarthook/start-service-ip-repair-controllers", ALL, Test::Done(Step::Repair)),
-    check("poststarthook/rbac/bootstrap-roles", ALL, Test::Done(Step::Roles)),
-    check("poststarthook/scheduling/bootstrap-system-priority-classes", ALL, Test::Done(Step::Cluster)),
-    check("poststarthook/priority-and-fairness-config-producer", ALL, Test::Done(Step::Cluster)),
-    check("poststarthook/bootstrap-controller", ALL, Test::Done(Step::Service)),
-    check("poststarthook/start-kubernetes-service-cidr-controller", ALL, Test::Done(Step::Identity)),
-    check("poststarthook/apiservice-status-local-available-controller", ALL, Test::Done(Step::Cluster)),
-    check("poststarthook/apiservice-registration-controller", ALL, Test::Done(Step::Cluster)),
-    check("poststarthook/kube-apiserver-autoregistration", ALL, Test::Done(Step::Cluster)),
-    check("autoregister-completion", ALL, Test::Done(Step::Cluster)),
-    check("shutdown", READY, Test::Open),
+    check("ping", ALL, CheckKind::Answers),
+    check("log", ALL, CheckKind::Answers),
+    check("etcd", ALL, CheckKind::Store),
+    check("etcd-readiness", READY, CheckKind::Store),
+    check("informer-sync", READY, CheckKind::Answers),
+    check("poststarthook/generic-apiserver-start-informers", ALL, CheckKind::Answers),
+    check("poststarthook/priority-and-fairness-config-consumer", ALL, CheckKind::Answers),
+    check("poststarthook/priority-and-fairness-filter", ALL, CheckKind::Answers),
+    check("poststarthook/start-system-namespaces-controller", ALL, CheckKind::Done(Step::Cluster)),
+    check("poststarthook/start-cluster-authentication-info-controller", ALL, CheckKind::Done(Step::Identity)),
+    check("poststarthook/start-kube-apiserver-identity-lease-controller", ALL, CheckKind::Done(Step::Identity)),
+    check("poststarthook/storage-readiness", ALL, CheckKind::Answers),
+    check("poststarthook/start-legacy-token-tracking-controller", ALL, CheckKind::Done(Step::Identity)),
+    check("poststarthook/start-service-ip-repair-controllers", ALL, CheckKind::Done(Step::Repair)),
+    check("poststarthook/rbac/bootstrap-roles", ALL, CheckKind::Done(Step::Roles)),
+    check("poststarthook/scheduling/bootstrap-system-priority-classes", ALL, CheckKind::Done(Step::Cluster)),
+    check("poststarthook/priority-and-fairness-config-producer", ALL, CheckKind::Done(Step::Cluster)),
+    check("poststarthook/bootstrap-controller", ALL, CheckKind::Done(Step::Service)),
+    check("poststarthook/start-kubernetes-service-cidr-controller", ALL, CheckKind::Done(Step::Identity)),
+    check("poststarthook/apiservice-status-local-available-controller", ALL, CheckKind::Done(Step::Cluster)),
+    check("poststarthook/apiservice-registration-controller", ALL, CheckKind::Done(Step::Cluster)),
+    check("poststarthook/kube-apiserver-autoregistration", ALL, CheckKind::Done(Step::Cluster)),
+    check("autoregister-completion", ALL, CheckKind::Done(Step::Cluster)),
+    check("shutdown", READY, CheckKind::Open),
 ];
 
 impl Check {
@@ -70,12 +70,12 @@ impl Check {
 
     async fn passes(&self, routes: &Routes) -> bool {
         match self.test {
-            Test::Answers => true,
-            Test::Store => {
+            CheckKind::Answers => true,
+            CheckKind::Store => {
                 matches!(tokio::time::timeout(PATIENCE, routes.registry.storage.store.revision()).await, Ok(Ok(_)))
             }
-            Test::Done(step) => routes.health.is_done(step),
-            Test::Open => !routes.health.is_leaving() && !*routes.registry.closing.borrow(),
+            CheckKind::Done(step) => routes.health.is_done(step),
+            CheckKind::Open => !routes.health.is_leaving() && !*routes.registry.closing.borrow(),
         }
     }
 }
@@ -90,11 +90,11 @@ pub(super) fn paths() -> Vec<String> {
     ALL.iter().map(|probe| format!("/{probe}")).chain(ALL.iter().flat_map(below)).collect()
 }
 
-pub(super) async fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
+pub(super) async fn route(routes: &Routes, head: &RequestHead) -> Option<HttpResponse> {
     let path = head.path.strip_prefix('/')?;
     if path == "metrics/slis" {
         let lines = indicators(routes).await;
-        return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", lines.into_bytes()));
+        return Some(build_response(200, "text/plain; version=0.0.4; charset=utf-8", lines.into_bytes()));
     }
     let (probe, name) = path.split_once('/').unwrap_or((path, ""));
     let probe = *ALL.iter().find(|known| **known == probe)?;
@@ -109,8 +109,8 @@ pub(super) async fn route(routes: &Routes, head: &RequestHead) -> Option<Answer>
     })
 }
 
-/// All checks of a probe; each is listed if the client asks for it, or if one fails.
-async fn whole(routes: &Routes, head: &RequestHead, probe: &'static str) -> Answer {
+/// Runs all checks of a probe; they are listed if the client requests it, or if one fails.
+async fn whole(routes: &Routes, head: &RequestHead, probe: &'static str) -> HttpResponse {
     let mut excluded: Vec<&str> = head.query.all("exclude").filter(|name| !name.is_empty()).collect();
     let (mut lines, mut failed) = (String::new(), false);
     for check in of(probe) {

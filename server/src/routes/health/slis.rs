@@ -8,7 +8,7 @@ use stdx::sync::Mutex;
 /// One check of a probe: `livez`, `ping`.
 type Check = (&'static str, &'static str);
 
-/// How often checks have failed and passed. There are as many as checks.
+/// The number of failures and successes of each check.
 #[derive(Default)]
 pub struct Slis(Mutex<BTreeMap<Check, [u64; 2]>>);
 
@@ -19,7 +19,7 @@ impl Slis {
         seen.entry((probe, name)).or_default()[usize::from(passes)] += 1;
     }
 
-    /// With how all checks are now.
+    /// The metrics, with the current results of all checks.
     pub fn text(&self, now: &[(Check, bool)]) -> String {
         let mut page = Page::default();
         let help = "This metric records the result of a single healthcheck.";

@@ -9,16 +9,16 @@ use stdx::sync::Mutex;
 
 use super::Item;
 
-/// Enough for the namespaces and classes that are written to at one time.
+/// Enough for the namespaces and classes of concurrent writes.
 const KEPT: usize = 32;
 
 #[derive(Default)]
-pub(crate) struct Decoded {
-    /// The latest first. An item is immutable, so its address identifies its revision too.
+pub(crate) struct DecodedCache {
+    /// The newest first. An item is immutable, so its address identifies its revision too.
     trees: Mutex<VecDeque<(Arc<Item>, Arc<Tree>)>>,
 }
 
-impl Decoded {
+impl DecodedCache {
     pub(crate) fn tree(&self, item: &Arc<Item>) -> Arc<Tree> {
         if let Some(tree) = self.find(item) {
             return tree;
@@ -41,8 +41,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_is_made_once_while_it_is_kept() {
-        let decoded = Decoded::default();
+    fn decodes_cached_trees_once() {
+        let decoded = DecodedCache::default();
         let item = |n: u64| Arc::new(Item::new("a", n, bytes::Bytes::from(format!("{{\"n\":{n}}}"))));
         let first = item(0);
         let tree = decoded.tree(&first);

@@ -1,5 +1,4 @@
-//! A stored object as the server keeps it: its JSON once, and what selectors need, read at the first
-//! asking.
+//! A stored object in the cache: its JSON once, and the fields for selectors, read on first use.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,23 +8,25 @@ use api::{Str, Tree, json};
 use bytes::Bytes;
 use kinds::Kind;
 
+use crate::storage::resource::Resource;
+
 /// Immutable. The JSON starts with kind, apiVersion and `"metadata":{"resourceVersion":"N"`.
 #[derive(Debug)]
 pub struct Item {
-    /// `NAMESPACE/NAME`, or `NAME` where the kind has no namespace.
+    /// `NAMESPACE/NAME`, or `NAME` if the kind is cluster-scoped.
     pub key: Arc<str>,
     pub revision: u64,
     pub bytes: Bytes,
-    /// Where the metadata begins in them.
+    /// The offset of the metadata in the bytes.
     list_at: u16,
-    facts: OnceLock<Box<Facts>>,
+    facts: OnceLock<Box<SelectableFields>>,
 }
 
-/// What selectors look at.
+/// The fields that selectors match.
 #[derive(Debug, Default)]
-struct Facts {
+struct SelectableFields {
     labels: Vec<(Str, Str)>,
-    /// In the order of `Kind::selectable`.
+    /// The values in the order of `Kind::selectable`.
     fields: Vec<Str>,
     initialized: bool,
 }
@@ -47,7 +48,7 @@ impl Item {
         self.key.split_once('/').map_or(&self.key, |(_, name)| name)
     }
 
-    /// The object itself. A stored object always decodes; one that does not is shown as null.
+    /// The object itself. A stored object always decodes; if one does not, the result is null.
     pub fn tree(&self) -> Tree {
         json::decode(&self.bytes).unwrap_or_default()
     }
@@ -57,40 +58,47 @@ impl Item {
         &self.bytes[usize::from(self.list_at)..]
     }
 
-    /// Whether all clients see it.
-    pub(crate) fn is_initialized(&self, kind: &Kind) -> bool {
+    /// Whether the object is visible to all clients.
+    pub(crate) fn is_initialized(&self, kind: Option<&'static Kind>) -> bool {
         self.facts(kind).initialized
     }
 
     /// The value of a label.
-    pub fn label(&self, kind: &Kind, key: &str) -> Option<&str> {
+    pub fn label(&self, kind: Option<&'static Kind>, key: &str) -> Option<&str> {
         self.facts(kind).labels.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }
 
-    fn facts(&self, kind: &Kind) -> &Facts {
+    /// The text of a selectable field of a built-in kind.
+    fn field(&self, kind: Option<&'static Kind>, name: &str) -> Str {
+        let at = kind.and_then(|kind| kind.selectable.iter().position(|selectable| selectable.name == name));
+        at.and_then(|at| self.facts(kind).fields.get(at).cloned()).unwrap_or_default()
+    }
+
+    fn facts(&self, kind: Option<&'static Kind>) -> &SelectableFields {
         self.facts.get_or_init(|| Box::new(read_facts(&self.bytes, kind)))
     }
 }
 
-/// Kind and apiVersion come first: other leading fields are kept.
+/// Skips kind and apiVersion at the start; other leading fields are kept.
 fn list_start(bytes: &[u8]) -> u16 {
     let head = &bytes[..bytes.len().min(512)];
     let at = memchr::memmem::find(head, b"\"metadata\":").unwrap_or(1);
     u16::try_from(at.min(bytes.len())).unwrap_or(0)
 }
 
-fn read_facts(bytes: &[u8], kind: &Kind) -> Facts {
+fn read_facts(bytes: &[u8], kind: Option<&'static Kind>) -> SelectableFields {
+    let selectable = kind.map_or(&[][..], |kind| kind.selectable);
     let mut wanted = vec!["metadata.labels"];
     if api::schema::initializers::are_on() {
         wanted.push("metadata.initializers");
     }
-    wanted.extend(kind.selectable.iter().map(|selectable| selectable.name));
+    wanted.extend(selectable.iter().map(|selectable| selectable.name));
     let tree = json::decode_only(bytes, &wanted).unwrap_or_default();
     let labels = tree.map("metadata.labels").iter();
-    Facts {
+    SelectableFields {
         labels: labels.map(|(key, value)| (Str::new(key), Str::new(value.as_str().unwrap_or("")))).collect(),
         initialized: !kinds::initializers::is_pending(&tree),
-        fields: kind.selectable.iter().map(|selectable| field_text(&tree, kind, selectable)).collect(),
+        fields: selectable.iter().filter_map(|selectable| Some(field_text(&tree, kind?, selectable))).collect(),
     }
 }
 
@@ -121,7 +129,7 @@ fn type_at(kind: &Kind, path: &str) -> Option<Ty> {
 pub struct Selection {
     pub labels: Option<Arc<Selector>>,
     pub fields: Option<Arc<FieldSelector>>,
-    /// Only objects that no initializer has to see any more.
+    /// Only objects whose initializers have finished.
     pub initialized: bool,
 }
 
@@ -132,21 +140,22 @@ impl Selection {
     }
 
     /// Whether an object has the selected labels and fields.
-    pub fn matches(&self, item: &Item, kind: &Kind) -> bool {
+    pub fn matches(&self, item: &Item, resource: &Resource) -> bool {
+        let kind = resource.stored_row();
         let labels_match =
             self.labels.as_ref().is_none_or(|selector| selector.matches_with(|key| item.label(kind, key)));
         let visible = !self.initialized || item.is_initialized(kind);
-        visible && labels_match && self.fields.as_ref().is_none_or(|selector| fields_match(selector, item, kind))
+        visible && labels_match && self.fields.as_ref().is_none_or(|selector| fields_match(selector, item, resource))
     }
 }
 
-fn fields_match(selector: &FieldSelector, item: &Item, kind: &Kind) -> bool {
-    selector.matches_with(|name| match name {
-        "metadata.name" => item.name(),
-        "metadata.namespace" => item.namespace(),
-        _ => {
-            let at = kind.selectable.iter().position(|selectable| selectable.name == name);
-            at.and_then(|at| item.facts(kind).fields.get(at)).map_or("", Str::as_str)
-        }
+fn fields_match(selector: &FieldSelector, item: &Item, resource: &Resource) -> bool {
+    // The fields of a custom resource differ between versions, so the object is decoded for each.
+    let object = resource.kind.custom_kind().map(|kind| (kind, resource.read(item)));
+    selector.matches_with(|name| match (name, &object) {
+        ("metadata.name", _) => Str::new(item.name()),
+        ("metadata.namespace", _) => Str::new(item.namespace()),
+        (name, Some((kind, object))) => kind.selectable_text(object, name),
+        (name, None) => item.field(resource.stored_row(), name),
     })
 }

@@ -1,10 +1,10 @@
 //! The watch cache: every stored object of a resource in memory, as bytes, with the recent changes. It receives each
-//! change from the store before the writer gets its response, so that a client reads its own writes here. Lists hold a
+//! change from the store before the writer gets its response: a client reads its own writes here. Lists hold a
 //! snapshot; watchers hold a cursor into one ring.
 
+mod chunk_cache;
 mod decoded;
 mod item;
-mod joined;
 mod ring;
 mod view;
 
@@ -17,12 +17,12 @@ use imbl::OrdMap;
 use stdx::sync::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
-pub(crate) use decoded::Decoded;
+pub(crate) use chunk_cache::ChunkKey;
+pub(crate) use decoded::DecodedCache;
 pub use item::{Item, Selection};
-pub(crate) use joined::Position;
 pub(crate) use ring::Ring;
-pub use ring::{Change, Format, Read};
-pub(crate) use view::{Derived, View};
+pub use ring::{Change, Format, RingRead};
+pub(crate) use view::{DerivedState, View};
 
 /// The objects of a resource by their keys; clones share their content.
 pub type Map = OrdMap<Arc<str>, Arc<Item>>;
@@ -38,20 +38,23 @@ pub(crate) struct Snapshot {
 pub struct Cache {
     state: RwLock<Snapshot>,
     ring: Mutex<Ring>,
-    joined: Mutex<joined::Joined>,
+    chunks: Mutex<chunk_cache::ChunkCache>,
     /// Older snapshots that pages of a list still read, newest last.
     held: Mutex<Vec<Snapshot>>,
-    /// Told at each publication; a task of its own wakes the watchers, so that the writer does not.
+    /// Notified at each publication; a separate task then wakes the watchers, not the writer.
     dirty: Notify,
     wake: watch::Sender<u64>,
     global: Arc<AtomicU64>,
-    /// What is older is not read any more.
+    /// Older revisions cannot be read any more.
     compacted: Arc<AtomicU64>,
     /// The ring's end, for readers that only check for changes.
     end: AtomicU64,
+    /// Whether the writer wakes the watchers itself: caches of custom resources are created and removed, and have no
+    /// task.
+    wakes_directly: bool,
 }
 
-/// How many snapshots are kept for lists in pages.
+/// The number of snapshots that are kept for paginated lists.
 const HELD_SNAPSHOTS: usize = 8;
 
 impl Cache {
@@ -59,13 +62,14 @@ impl Cache {
         Cache {
             state: RwLock::new(Snapshot { map: Map::new(), revision }),
             ring: Mutex::new(Ring::new(revision, history_bytes)),
-            joined: Mutex::default(),
+            chunks: Mutex::default(),
             held: Mutex::new(Vec::new()),
             dirty: Notify::new(),
             wake: watch::Sender::new(revision),
             global,
             compacted,
             end: AtomicU64::new(0),
+            wakes_directly: false,
         }
     }
 
@@ -78,7 +82,7 @@ impl Cache {
         self.state.read().map.len()
     }
 
-    /// The objects of a namespace, or all where it is "", in the order of their keys.
+    /// The objects of a namespace, or all if it is "", in the order of their keys.
     pub(crate) fn items_in(&self, namespace: &str) -> Vec<Arc<Item>> {
         let map = self.state.read().map.clone();
         if namespace.is_empty() {
@@ -90,14 +94,13 @@ impl Cache {
         found.take_while(|(key, _)| key.starts_with(&prefix)).map(|(_, item)| item).collect()
     }
 
-    /// The revision of the last change to these objects; what was made of them is good for as long as it
-    /// stays.
+    /// The revision of the last change to these objects; derived values are valid as long as it does not change.
     pub(crate) fn changed(&self) -> u64 {
         self.state.read().revision
     }
 
-    /// All objects, with the newest revision for which they are complete. The global revision is read
-    /// first: whatever it covers has reached the map.
+    /// All objects, with the newest revision for which they are complete. The global revision is read first: the map
+    /// contains all changes up to it.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let global = self.global.load(Ordering::Acquire);
         let mut snapshot = self.state.read().clone();
@@ -139,7 +142,7 @@ impl Cache {
         self.ring.lock().floor()
     }
 
-    /// The cursor of the change that comes next.
+    /// The cursor of the next change.
     pub(crate) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
@@ -150,18 +153,18 @@ impl Cache {
     }
 
     /// The changes at a cursor, up to about `budget` bytes.
-    pub(crate) fn read(&self, cursor: u64, budget: usize) -> Read {
+    pub(crate) fn read(&self, cursor: u64, budget: usize) -> RingRead {
         self.ring.lock().read(cursor, budget)
     }
 
-    /// The chunk at a position and the cursor behind it, joined by `make` if it is not cached; concurrent callers wait
+    /// The chunk at a position and the cursor after it. `make` joins it if it is not cached; concurrent callers wait
     /// for it.
     pub(crate) fn joined(
         &self,
-        place: Position<'_>,
+        place: ChunkKey<'_>,
         make: impl FnOnce() -> Option<(Bytes, u64)>,
     ) -> Option<(Bytes, u64)> {
-        let mut joined = self.joined.lock();
+        let mut joined = self.chunks.lock();
         if let Some(found) = joined.find(place) {
             return Some(found);
         }
@@ -191,7 +194,7 @@ impl Cache {
         }
     }
 
-    /// The ring's lock is held over both, so that a snapshot and its cursor fit together.
+    /// The ring's lock is held over both: a snapshot and its cursor must match.
     fn publish(&self, versions: &[Version<'_>]) {
         let mut ring = self.ring.lock();
         let mut state = self.state.write();
@@ -207,10 +210,14 @@ impl Cache {
         self.end.store(ring.end(), Ordering::Release);
         drop(state);
         drop(ring);
-        self.dirty.notify_one();
+        if self.wakes_directly {
+            self.wake_all();
+        } else {
+            self.dirty.notify_one();
+        }
     }
 
-    /// Wakes the watchers for another reason than a change.
+    /// Wakes the watchers without a change.
     pub(crate) fn wake_all(&self) {
         self.wake.send_modify(|_| ());
     }
@@ -228,17 +235,19 @@ impl Cache {
 pub struct Caches {
     prefix: String,
     by_path: HashMap<String, Arc<Cache>>,
+    /// The caches of custom resources, created on first use.
+    custom: RwLock<HashMap<String, Arc<Cache>>>,
     global: Arc<AtomicU64>,
     compacted: Arc<AtomicU64>,
     /// Changes that are published before the caches are filled; None once they are.
     early: Mutex<Option<Vec<store::Event>>>,
     /// Notified after every publication, for requests that wait for a revision.
     moved: Notify,
-    /// Brings a value that another server wrote (etcd) into the form that is served.
+    /// Converts a value that another server wrote (etcd) into the served form.
     adopt: fn(&store::Entry) -> Option<bytes::Bytes>,
 }
 
-/// How much history a resource keeps for watches that resume, in bytes.
+/// The history that a resource keeps for resumed watches, in bytes.
 pub(crate) const HISTORY_BYTES: usize = 16 << 20;
 
 impl Caches {
@@ -255,6 +264,7 @@ impl Caches {
         Caches {
             prefix: format!("{}/", prefix.trim_end_matches('/')),
             by_path,
+            custom: RwLock::default(),
             global,
             compacted,
             early: Mutex::new(Some(Vec::new())),
@@ -268,11 +278,35 @@ impl Caches {
         self.by_path.get(path).cloned()
     }
 
+    /// The caches of built-in kinds.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &Arc<Cache>)> {
         self.by_path.iter().map(|(path, cache)| (path.as_str(), cache))
     }
 
-    /// The newest revision that all caches have seen.
+    /// The cache of a custom resource, `GROUP/PLURAL`; created if missing.
+    pub(crate) fn custom(&self, path: &str) -> Arc<Cache> {
+        if let Some(cache) = self.custom.read().get(path) {
+            return cache.clone();
+        }
+        let mut custom = self.custom.write();
+        if custom.len().is_power_of_two() {
+            // Drops the caches of deleted definitions: they are empty, and no resource uses them.
+            custom.retain(|_, cache| Arc::strong_count(cache) > 1 || cache.len() > 0);
+        }
+        let create = || {
+            let cache = Cache::new(self.global.clone(), self.compacted.clone(), self.revision(), HISTORY_BYTES);
+            Arc::new(Cache { wakes_directly: true, ..cache })
+        };
+        custom.entry(path.to_string()).or_insert_with(create).clone()
+    }
+
+    /// Wakes the watchers of all resources without a change.
+    pub(crate) fn wake_all(&self) {
+        self.by_path.values().for_each(|cache| cache.wake_all());
+        self.custom.read().values().for_each(|cache| cache.wake_all());
+    }
+
+    /// The newest revision that all caches have applied.
     pub fn revision(&self) -> u64 {
         self.global.load(Ordering::Acquire)
     }
@@ -280,12 +314,13 @@ impl Caches {
     /// Forgets how objects were before a revision; watches that resume go by the ring.
     pub(crate) fn compact(&self, revision: u64) {
         self.compacted.fetch_max(revision, Ordering::AcqRel);
-        for cache in self.by_path.values() {
+        let custom: Vec<Arc<Cache>> = self.custom.read().values().cloned().collect();
+        for cache in self.by_path.values().chain(&custom) {
             cache.held.lock().retain(|snapshot| snapshot.revision >= revision);
         }
     }
 
-    /// Waits until publications have made something true; false once the deadline has passed.
+    /// Waits for publications until a condition is true; false once the deadline has passed.
     pub async fn until(&self, deadline: tokio::time::Instant, is_true: impl Fn() -> bool) -> bool {
         loop {
             // Subscribed before the condition is checked: a publication in between is not missed.
@@ -300,50 +335,53 @@ impl Caches {
     }
 
     /// Splits a store key into its cache and the key inside it.
-    fn locate<'a>(&self, key: &'a str) -> Option<(&Arc<Cache>, &'a str)> {
+    fn locate<'a>(&self, key: &'a str) -> Option<(Arc<Cache>, &'a str)> {
         let rest = key.strip_prefix(&self.prefix)?;
         let mut end = 0;
-        // At most two steps are a path: `pods`, `services/specs`, `GROUP/RESOURCE`.
+        // A path has at most two steps: `pods`, `services/specs`, `GROUP/RESOURCE`.
         for _ in 0..2 {
             end += rest[end..].find('/')?;
             if let Some(cache) = self.by_path.get(&rest[..end]) {
-                return Some((cache, &rest[end + 1..]));
+                return Some((cache.clone(), &rest[end + 1..]));
             }
             end += 1;
         }
-        None
+        // The group of a custom resource contains a dot, unlike any other unknown first step.
+        let (path, key) = (&rest[..end - 1], &rest[end..]);
+        path.split_once('/').filter(|(group, _)| group.contains('.'))?;
+        Some((self.custom(path), key))
     }
 
-    /// Fills the caches before anything is served.
+    /// Fills the caches before the server serves requests.
     pub fn load(&self, entries: Vec<Arc<store::Entry>>, revision: u64) {
         let mut by_cache: HashMap<*const Cache, (Arc<Cache>, Vec<Item>)> = HashMap::new();
         for entry in entries {
             let Some((cache, key)) = self.locate(&entry.key) else { continue };
             let Some(item) = self.item(key, &entry) else { continue };
-            by_cache.entry(Arc::as_ptr(cache)).or_insert_with(|| (cache.clone(), Vec::new())).1.push(item);
+            by_cache.entry(Arc::as_ptr(&cache)).or_insert_with(|| (cache, Vec::new())).1.push(item);
         }
         for (cache, items) in by_cache.into_values() {
             cache.load(items.into_iter());
         }
-        for cache in self.by_path.values() {
+        for cache in self.by_path.values().chain(self.custom.read().values()) {
             cache.start_at(revision);
         }
         self.global.store(revision, Ordering::Release);
-        // The lock is held until what came early is in its place: nothing can overtake it.
+        // The lock is held until the early events are applied: no later event can overtake them.
         let mut early = self.early.lock();
         let waiting: Vec<_> = early.take().unwrap_or_default();
         let newer: Vec<_> = waiting.into_iter().filter(|event| event.revision > revision).collect();
         self.apply(&newer);
     }
 
-    /// Events in a row of one resource are published together.
+    /// Publishes consecutive events of one resource together.
     fn apply(&self, events: &[store::Event]) {
-        let mut run: Option<(&Arc<Cache>, Vec<Version<'_>>)> = None;
+        let mut run: Option<(Arc<Cache>, Vec<Version<'_>>)> = None;
         for event in events {
             let Some((cache, key)) = self.locate(&event.key) else { continue };
             let Some(version) = self.version(key, event) else { continue };
             match &mut run {
-                Some((current, versions)) if Arc::ptr_eq(current, cache) => versions.push(version),
+                Some((current, versions)) if Arc::ptr_eq(current, &cache) => versions.push(version),
                 _ => publish_run(run.replace((cache, vec![version]))),
             }
         }
@@ -369,15 +407,15 @@ impl Caches {
     }
 }
 
-/// What a key holds from a revision on.
+/// The value of a key since a revision.
 struct Version<'a> {
     key: &'a str,
     revision: u64,
-    /// None where the object is deleted.
+    /// None if the object is deleted.
     item: Option<Arc<Item>>,
 }
 
-fn publish_run(run: Option<(&Arc<Cache>, Vec<Version<'_>>)>) {
+fn publish_run(run: Option<(Arc<Cache>, Vec<Version<'_>>)>) {
     if let Some((cache, versions)) = run {
         cache.publish(&versions);
     }

@@ -1,5 +1,5 @@
-//! The recent changes of one resource, in order, bounded by bytes. A change is framed for the wire once, by the first
-//! watcher; the next one sends the same bytes.
+//! The recent changes of one resource, in order, bounded by bytes. A change is framed for the wire once, for the first
+//! watcher; later watchers send the same bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Change {
     frames: Mutex<Vec<(Format, Bytes)>>,
 }
 
-/// What a frame was made for: the event's type and a number for the media type and transformation.
+/// The format of a frame: the event's type and a number for the media type and transformation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
     pub event: &'static str,
@@ -28,13 +28,13 @@ pub struct Format {
 }
 
 impl Change {
-    /// None where there was no object and there is none.
+    /// None if the object exists neither before nor after.
     pub fn new(revision: u64, old: Option<Arc<Item>>, new: Option<Arc<Item>>) -> Option<Change> {
         let key = new.as_ref().or(old.as_ref())?.key.clone();
         Some(Change { revision, key, old, new, frames: Mutex::new(Vec::new()) })
     }
 
-    /// The frame for a format, made by `make` at the first asking.
+    /// The frame for a format; `make` builds it on the first request.
     pub fn frame(&self, format: Format, make: impl FnOnce() -> Bytes) -> Bytes {
         let mut frames = self.frames.lock();
         if let Some((_, bytes)) = frames.iter().find(|(other, _)| *other == format) {
@@ -46,18 +46,18 @@ impl Change {
     }
 
     fn size(&self) -> usize {
-        // The new object is in the map as well; the old one is only here, and so is a frame.
+        // The new object is also in the map; only this change holds the old object and the frame.
         let old = self.old.as_ref().map_or(0, |item| item.bytes.len());
         let new = self.new.as_ref().map_or(0, |item| item.bytes.len());
         old + new + 256
     }
 }
 
-/// What a cursor finds.
-pub enum Read {
-    /// The changes and the cursor behind them.
+/// The result of reading from a cursor.
+pub enum RingRead {
+    /// The changes and the cursor after them.
     Changes(Vec<Arc<Change>>, u64),
-    /// Nothing yet.
+    /// No change yet.
     Empty,
     /// The ring has moved on: the watcher was too slow.
     Lost,
@@ -114,9 +114,9 @@ impl Ring {
         Some(self.start + at as u64)
     }
 
-    pub(crate) fn read(&self, cursor: u64, budget: usize) -> Read {
+    pub(crate) fn read(&self, cursor: u64, budget: usize) -> RingRead {
         if cursor < self.start {
-            return Read::Lost;
+            return RingRead::Lost;
         }
         let mut changes = Vec::new();
         let mut bytes = 0;
@@ -128,10 +128,10 @@ impl Ring {
             }
         }
         if changes.is_empty() {
-            return Read::Empty;
+            return RingRead::Empty;
         }
         let next = cursor + changes.len() as u64;
-        Read::Changes(changes, next)
+        RingRead::Changes(changes, next)
     }
 
     /// Takes back the changes above a revision.
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ring_forgets_the_oldest_and_says_so() {
+    fn drops_the_oldest_changes_and_reports_it() {
         let mut ring = Ring::new(5, 3000);
         for revision in [6, 8, 9] {
             ring.push(change(revision, 1000));
@@ -163,14 +163,14 @@ mod tests {
         assert_eq!(ring.floor(), 6, "the change of revision 6 had to go");
         assert_eq!(ring.cursor(5), None);
         let cursor = ring.cursor(6).expect("6 can still be resumed");
-        let Read::Changes(changes, next) = ring.read(cursor, usize::MAX) else { panic!("two changes") };
+        let RingRead::Changes(changes, next) = ring.read(cursor, usize::MAX) else { panic!("two changes") };
         assert_eq!(changes.iter().map(|change| change.revision).collect::<Vec<_>>(), [8, 9]);
-        assert!(matches!(ring.read(next, usize::MAX), Read::Empty));
-        assert!(matches!(ring.read(0, usize::MAX), Read::Lost));
+        assert!(matches!(ring.read(next, usize::MAX), RingRead::Empty));
+        assert!(matches!(ring.read(0, usize::MAX), RingRead::Lost));
     }
 
     #[test]
-    fn frames_are_made_once() {
+    fn frames_are_built_once() {
         let change = change(1, 1);
         let format = Format { event: "ADDED", encoding: 0 };
         assert_eq!(change.frame(format, || Bytes::from("x")), "x");

@@ -1,16 +1,16 @@
-//! A value that is derived from several caches: updated on access, from the changes since the last time. A client never
-//! sees it older than a response that it has received.
+//! A value that is derived from several caches: updated on access, from the changes since the last access. It is never
+//! older than a response that a client has received.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stdx::sync::RwLock;
 
-use super::{Cache, Item, Read};
+use super::{Cache, Item, RingRead};
 
-/// What is derived. Sources are numbered in the order in which the view was given them.
-pub(crate) trait Derived: Default {
-    /// One object of a source changed from the old to the new one.
+/// State that is derived from objects. Sources are numbered in the order in which they were added to the view.
+pub(crate) trait DerivedState: Default {
+    /// Applies the change of one object of a source from the old to the new state.
     fn apply(&mut self, source: usize, old: Option<&Item>, new: Option<&Item>);
 }
 
@@ -25,10 +25,10 @@ struct Source {
     seen: AtomicU64,
 }
 
-/// A cursor that no cache has: nothing was seen yet.
+/// A cursor that no cache has: no change was applied yet.
 const NEVER: u64 = u64::MAX;
 
-impl<D: Derived> View<D> {
+impl<D: DerivedState> View<D> {
     pub(crate) fn new(caches: impl IntoIterator<Item = Arc<Cache>>) -> View<D> {
         let source = |cache| Source { cache, seen: AtomicU64::new(NEVER) };
         View { sources: caches.into_iter().map(source).collect(), derived: RwLock::default() }
@@ -58,15 +58,15 @@ impl Source {
     }
 
     /// False if unseen changes were dropped already.
-    fn follow(&self, number: usize, derived: &mut impl Derived) -> bool {
+    fn follow(&self, number: usize, derived: &mut impl DerivedState) -> bool {
         let seen = self.seen.load(Ordering::Acquire);
         if seen == NEVER {
             return false;
         }
         match self.cache.read(seen, usize::MAX) {
-            Read::Lost => return false,
-            Read::Empty => {}
-            Read::Changes(changes, next) => {
+            RingRead::Lost => return false,
+            RingRead::Empty => {}
+            RingRead::Changes(changes, next) => {
                 for change in changes {
                     derived.apply(number, change.old.as_deref(), change.new.as_deref());
                 }
@@ -76,7 +76,7 @@ impl Source {
         true
     }
 
-    fn load(&self, number: usize, derived: &mut impl Derived) {
+    fn load(&self, number: usize, derived: &mut impl DerivedState) {
         let (snapshot, cursor) = self.cache.snapshot_and_cursor();
         for item in snapshot.map.values() {
             derived.apply(number, None, Some(item));
@@ -97,7 +97,7 @@ mod tests {
         loads: usize,
     }
 
-    impl Derived for Sizes {
+    impl DerivedState for Sizes {
         fn apply(&mut self, source: usize, old: Option<&Item>, new: Option<&Item>) {
             let size = |item: Option<&Item>| item.map_or(0, |item| item.bytes.len() as i64);
             self.total[source] += size(new) - size(old);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_follows_its_caches_and_starts_again_where_it_lost_them() {
+    fn applies_changes_and_rebuilds_after_a_gap() {
         let cache = |limit| Arc::new(Cache::new(Arc::default(), Arc::default(), 0, limit));
         let (first, second) = (cache(1000), cache(1 << 20));
         publish(&first, 1, "a", Some(10));

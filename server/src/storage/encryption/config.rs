@@ -1,5 +1,5 @@
-//! The EncryptionConfiguration file: which resources, by which providers. What is wrong is named with the
-//! file, the line and the field; secrets are never shown.
+//! The EncryptionConfiguration file: resources and their providers. Each error names the file, the line and the field;
+//! secrets are never shown.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::common::files::{Error, File};
 
 pub(crate) struct Rule {
     pub resources: Vec<String>,
-    /// The first one writes; all of them read.
+    /// The first provider encrypts; all of them decrypt.
     pub providers: Vec<Provider>,
 }
 
@@ -43,7 +43,7 @@ fn rule(file: &File, one: &Tree, field: &str) -> Result<Rule, Error> {
     if resources.is_empty() {
         return Err(file.wrong(&format!("{field}.resources"), "", "no resource is named"));
     }
-    if let Some(unknown) = resources.iter().find(|pattern| !super::names_something(pattern)) {
+    if let Some(unknown) = resources.iter().find(|pattern| !super::matches_resources(pattern)) {
         let why = "unknown resource; use RESOURCE, RESOURCE.GROUP, *.GROUP or *.*";
         return Err(file.wrong(&format!("{field}.resources"), unknown, why));
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_secrets_are_not_shown() {
+    fn errors_name_the_field_and_hide_secrets() {
         let short = api::base64::encode(b"far too short");
         let cases = [
             ("resources: []\n".to_string(), "resources: nothing"),

@@ -1,5 +1,5 @@
 //! One key of a provider, and its encryption of a value: upstream's formats, byte for byte. The key of the store is
-//! authenticated data if the cipher supports it, so that values cannot be swapped.
+//! authenticated data if the cipher supports it: values cannot be swapped.
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{
@@ -9,13 +9,13 @@ use aws_lc_rs::hkdf;
 use crypto_secretbox::aead::{Aead, KeyInit};
 use crypto_secretbox::{Nonce as BoxNonce, XSalsa20Poly1305};
 
-/// Why a value was not encrypted or decrypted. It reveals nothing of the value.
+/// Why a value was not encrypted or decrypted. The text contains nothing of the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Broken(pub String);
+pub(crate) struct CipherError(pub String);
 
-fn broken(why: &str) -> Broken {
-    Broken(why.to_string())
+fn broken(why: &str) -> CipherError {
+    CipherError(why.to_string())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum Cipher {
 }
 
 impl Cipher {
-    /// As in the file and in what values begin with.
+    /// The name in the file and in the prefix of values.
     pub(super) fn name(self) -> &'static str {
         match self {
             Cipher::AesCbc => "aescbc",
@@ -48,13 +48,13 @@ const NONCE_BYTES: usize = 12;
 const IV_BYTES: usize = 16;
 const BOX_NONCE_BYTES: usize = 24;
 
-pub(super) fn random<const N: usize>() -> Result<[u8; N], Broken> {
+pub(super) fn random<const N: usize>() -> Result<[u8; N], CipherError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|_| broken("the kernel gives no random bytes"))?;
     Ok(bytes)
 }
 
-pub(crate) fn seal(cipher: Cipher, secret: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+pub(crate) fn seal(cipher: Cipher, secret: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, CipherError> {
     match cipher {
         Cipher::AesCbc => seal_cbc(secret, plain),
         Cipher::AesGcm => seal_gcm(secret, plain, authenticated),
@@ -62,7 +62,7 @@ pub(crate) fn seal(cipher: Cipher, secret: &[u8], plain: &[u8], authenticated: &
     }
 }
 
-pub(super) fn open(cipher: Cipher, secret: &[u8], sealed: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+pub(super) fn open(cipher: Cipher, secret: &[u8], sealed: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, CipherError> {
     match cipher {
         Cipher::AesCbc => open_cbc(secret, sealed),
         Cipher::AesGcm => open_gcm(secret, sealed, authenticated),
@@ -70,7 +70,7 @@ pub(super) fn open(cipher: Cipher, secret: &[u8], sealed: &[u8], authenticated: 
     }
 }
 
-fn gcm(secret: &[u8]) -> Result<LessSafeKey, Broken> {
+fn gcm(secret: &[u8]) -> Result<LessSafeKey, CipherError> {
     let algorithm = match secret.len() {
         16 => &aead::AES_128_GCM,
         24 => &aead::AES_192_GCM,
@@ -80,7 +80,7 @@ fn gcm(secret: &[u8]) -> Result<LessSafeKey, Broken> {
 }
 
 /// Nonce, value, tag.
-fn seal_gcm(secret: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+fn seal_gcm(secret: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, CipherError> {
     let nonce: [u8; NONCE_BYTES] = random()?;
     let mut value = plain.to_vec();
     let sealed = gcm(secret)?.seal_in_place_append_tag(
@@ -92,7 +92,7 @@ fn seal_gcm(secret: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>
     Ok([nonce.as_slice(), &value].concat())
 }
 
-fn open_gcm(secret: &[u8], sealed: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+fn open_gcm(secret: &[u8], sealed: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, CipherError> {
     let (nonce, value) = sealed.split_at_checked(NONCE_BYTES).ok_or_else(|| broken("the value is too short"))?;
     let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| broken("the value is too short"))?;
     let mut value = value.to_vec();
@@ -102,7 +102,7 @@ fn open_gcm(secret: &[u8], sealed: &[u8], authenticated: &[u8]) -> Result<Vec<u8
     Ok(value)
 }
 
-fn cbc(secret: &[u8]) -> Result<UnboundCipherKey, Broken> {
+fn cbc(secret: &[u8]) -> Result<UnboundCipherKey, CipherError> {
     let algorithm = match secret.len() {
         16 => &cipher::AES_128,
         24 => &cipher::AES_192,
@@ -112,7 +112,7 @@ fn cbc(secret: &[u8]) -> Result<UnboundCipherKey, Broken> {
 }
 
 /// Initial vector, value with its padding.
-fn seal_cbc(secret: &[u8], plain: &[u8]) -> Result<Vec<u8>, Broken> {
+fn seal_cbc(secret: &[u8], plain: &[u8]) -> Result<Vec<u8>, CipherError> {
     let failed = |_| broken("the value cannot be encrypted");
     let key = PaddedBlockEncryptingKey::cbc_pkcs7(cbc(secret)?).map_err(failed)?;
     let mut value = plain.to_vec();
@@ -121,7 +121,7 @@ fn seal_cbc(secret: &[u8], plain: &[u8]) -> Result<Vec<u8>, Broken> {
     Ok([iv, &value].concat())
 }
 
-fn open_cbc(secret: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Broken> {
+fn open_cbc(secret: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
     let failed = |_| broken("the key does not open the value");
     let (iv, value) = sealed.split_at_checked(IV_BYTES).ok_or_else(|| broken("the value is too short"))?;
     let iv: [u8; IV_BYTES] = iv.try_into().map_err(|_| broken("the value is too short"))?;
@@ -132,18 +132,18 @@ fn open_cbc(secret: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Broken> {
     Ok(value)
 }
 
-fn secret_box(secret: &[u8]) -> Result<XSalsa20Poly1305, Broken> {
+fn secret_box(secret: &[u8]) -> Result<XSalsa20Poly1305, CipherError> {
     XSalsa20Poly1305::new_from_slice(secret).map_err(|_| broken("the key does not fit"))
 }
 
 /// Nonce, tag, value.
-fn seal_box(secret: &[u8], plain: &[u8]) -> Result<Vec<u8>, Broken> {
+fn seal_box(secret: &[u8], plain: &[u8]) -> Result<Vec<u8>, CipherError> {
     let nonce: [u8; BOX_NONCE_BYTES] = random()?;
     let value = secret_box(secret)?.encrypt(BoxNonce::from_slice(&nonce), plain);
     Ok([nonce.as_slice(), &value.map_err(|_| broken("the value cannot be encrypted"))?].concat())
 }
 
-fn open_box(secret: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Broken> {
+fn open_box(secret: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
     let (nonce, value) = sealed.split_at_checked(BOX_NONCE_BYTES).ok_or_else(|| broken("the value is too short"))?;
     let opened = secret_box(secret)?.decrypt(BoxNonce::from_slice(nonce), value);
     opened.map_err(|_| broken("the key does not open the value, or it was changed"))
@@ -151,20 +151,20 @@ fn open_box(secret: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Broken> {
 
 const INFO_BYTES: usize = 32;
 
-/// KMS v2: each value has a key of its own, derived from the seed and the bytes that precede it.
-pub(crate) fn seal_derived(seed: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+/// KMS v2: each value has its own key, derived from the seed and the bytes that precede it.
+pub(crate) fn seal_derived(seed: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, CipherError> {
     let info: [u8; INFO_BYTES] = random()?;
     let sealed = seal_gcm(&derived(seed, &info)?, plain, authenticated)?;
     Ok([info.as_slice(), &sealed].concat())
 }
 
-pub(crate) fn open_derived(seed: &[u8], sealed: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+pub(crate) fn open_derived(seed: &[u8], sealed: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, CipherError> {
     let (info, value) = sealed.split_at_checked(INFO_BYTES).ok_or_else(|| broken("the value is too short"))?;
     open_gcm(&derived(seed, info)?, value, authenticated)
 }
 
-/// HKDF's second half: the seed is as random as a key already.
-fn derived(seed: &[u8], info: &[u8]) -> Result<[u8; 32], Broken> {
+/// The expand step of HKDF: the seed is already as random as a key.
+fn derived(seed: &[u8], info: &[u8]) -> Result<[u8; 32], CipherError> {
     struct Bytes32;
     impl hkdf::KeyType for Bytes32 {
         fn len(&self) -> usize {
@@ -185,7 +185,7 @@ mod tests {
     const PLAIN: &[u8] = b"a secret of any length";
 
     #[test]
-    fn what_is_sealed_opens_and_nothing_else_does() {
+    fn decrypts_only_its_own_values() {
         for cipher in [Cipher::AesCbc, Cipher::AesGcm, Cipher::SecretBox] {
             for length in cipher.key_bytes() {
                 let secret = vec![7; *length];
@@ -205,9 +205,9 @@ mod tests {
         assert!(open_derived(&[9; 32], &sealed, b"there").is_err());
     }
 
-    /// Known answers of the ciphers themselves, made by other implementations.
+    /// Test vectors of the ciphers, computed by other implementations.
     #[test]
-    fn others_values_open() {
+    fn decrypts_known_test_vectors() {
         let hex = |text: &str| -> Vec<u8> {
             (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex")).collect()
         };
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(value[..16], hex("7649abac8119b246cee98e9b12e9197d")[..]);
         let sealed = [iv.as_slice(), &value].concat();
         assert_eq!(open(Cipher::AesCbc, &key, &sealed, b"").as_deref(), Ok(plain.as_slice()));
-        // The secretbox example that NaCl comes with.
+        // The secretbox example of NaCl.
         let key = hex("1b27556473e985d462cd51197a9a46c76009549eac6474f206c4ee0844f68389");
         let nonce = hex("69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37");
         let value = hex(concat!(

@@ -1,5 +1,5 @@
-//! KMS v2: a plugin behind a Unix socket encrypts the seeds from which values' keys are derived. A seed is requested
-//! once, not for each value; the plugin's key is checked when something is written.
+//! KMS v2: a plugin behind a Unix socket encrypts the seeds from which the keys of values are derived. A seed is
+//! requested once, not for each value; writes check the plugin's key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use prost::Message;
 use stdx::sync::{Mutex, RwLock};
 use tokio::net::UnixStream;
 
-use super::key::{self, Broken};
+use super::key::{self, CipherError};
 
 /// How long the plugin is believed to use the same key.
 const KEY_AGE: Duration = Duration::from_secs(60);
-/// Seeds of other writers that are kept.
+/// The maximum number of cached seeds of other writers.
 const MAX_SEEDS: usize = 1000;
 /// Upstream's limits on the parts of a response.
 const MAX_PART_BYTES: usize = 32 << 10;
@@ -72,7 +72,7 @@ pub(crate) struct EncryptResponse {
     pub annotations: BTreeMap<String, Vec<u8>>,
 }
 
-/// What is stored behind the prefix.
+/// The stored value after the prefix.
 #[derive(Clone, PartialEq, Message)]
 struct EncryptedObject {
     #[prost(bytes = "vec", tag = "1")]
@@ -95,7 +95,7 @@ pub(crate) struct Kms {
     socket: PathBuf,
     timeout: Duration,
     writing: RwLock<Option<Arc<Seed>>>,
-    /// By what the plugin made of them.
+    /// Decrypted seeds, by their encrypted form.
     seeds: Mutex<HashMap<Vec<u8>, Arc<Vec<u8>>>>,
 }
 
@@ -117,7 +117,7 @@ impl Kms {
         self.current().map(|seed| seed.key_id.clone()).unwrap_or_default()
     }
 
-    pub(crate) async fn seal(&self, plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+    pub(crate) async fn seal(&self, plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, CipherError> {
         let seed = self.fresh_seed().await?;
         let object = EncryptedObject {
             encrypted_data: key::seal_derived(&seed.plain, plain, authenticated)?,
@@ -130,14 +130,14 @@ impl Kms {
     }
 
     /// The value, and the plugin's key that it was written with.
-    pub(crate) fn open(&self, sealed: &[u8], authenticated: &[u8]) -> Result<(Vec<u8>, String), Broken> {
+    pub(crate) fn open(&self, sealed: &[u8], authenticated: &[u8]) -> Result<(Vec<u8>, String), CipherError> {
         let object =
-            EncryptedObject::decode(sealed).map_err(|_| Broken("the value is not an encrypted object".into()))?;
+            EncryptedObject::decode(sealed).map_err(|_| CipherError("the value is not an encrypted object".into()))?;
         let source = self.source(&object)?;
         let plain = match object.source_type {
             SOURCE_SEED => key::open_derived(&source, &object.encrypted_data, authenticated)?,
             SOURCE_KEY => key::open(key::Cipher::AesGcm, &source, &object.encrypted_data, authenticated)?,
-            other => return Err(Broken(format!("the value's key has an unknown type: {other}"))),
+            other => return Err(CipherError(format!("the value's key has an unknown type: {other}"))),
         };
         Ok((plain, object.key_id))
     }
@@ -146,15 +146,15 @@ impl Kms {
         self.writing.read().clone()
     }
 
-    /// The seed that is in use, unless the plugin has another key by now.
-    async fn fresh_seed(&self) -> Result<Arc<Seed>, Broken> {
+    /// The current seed, unless the plugin has another key by now.
+    async fn fresh_seed(&self) -> Result<Arc<Seed>, CipherError> {
         let current = self.current();
         if let Some(seed) = current.as_ref().filter(|seed| seed.checked.elapsed() < KEY_AGE) {
             return Ok(seed.clone());
         }
         let status: StatusResponse = self.call("Status", StatusRequest {}).await?;
         if status.healthz != "ok" || status.key_id.is_empty() {
-            return Err(Broken("the KMS plugin is not healthy".to_string()));
+            return Err(CipherError("the KMS plugin is not healthy".to_string()));
         }
         let seed = match current.filter(|seed| seed.key_id == status.key_id) {
             Some(same) => Seed {
@@ -171,17 +171,17 @@ impl Kms {
         Ok(seed)
     }
 
-    async fn new_seed(&self, key_id: String) -> Result<Seed, Broken> {
+    async fn new_seed(&self, key_id: String) -> Result<Seed, CipherError> {
         let plain = key::random::<32>()?.to_vec();
         let request = EncryptRequest { plaintext: plain.clone(), uid: crate::common::ids::uid().to_string() };
-        let answer: EncryptResponse = self.call("Encrypt", request).await?;
+        let response: EncryptResponse = self.call("Encrypt", request).await?;
         let fits = |bytes: &[u8]| !bytes.is_empty() && bytes.len() <= MAX_PART_BYTES;
-        if answer.key_id != key_id || !fits(&answer.ciphertext) {
-            return Err(Broken("the KMS plugin answered with another key, or with nothing".to_string()));
+        if response.key_id != key_id || !fits(&response.ciphertext) {
+            return Err(CipherError("the KMS plugin answered with another key, or with nothing".to_string()));
         }
         let plain = Arc::new(plain);
-        self.keep(answer.ciphertext.clone(), plain.clone());
-        let (encrypted, annotations) = (answer.ciphertext, answer.annotations);
+        self.keep(response.ciphertext.clone(), plain.clone());
+        let (encrypted, annotations) = (response.ciphertext, response.annotations);
         Ok(Seed { plain, encrypted, key_id, annotations, checked: Instant::now() })
     }
 
@@ -194,7 +194,7 @@ impl Kms {
     }
 
     /// Requests an unknown seed, which is necessary only for values of other servers.
-    fn source(&self, object: &EncryptedObject) -> Result<Arc<Vec<u8>>, Broken> {
+    fn source(&self, object: &EncryptedObject) -> Result<Arc<Vec<u8>>, CipherError> {
         let known = self.seeds.lock().get(&object.encrypted_source).cloned();
         if let Some(known) = known {
             return Ok(known);
@@ -205,63 +205,83 @@ impl Kms {
             key_id: object.key_id.clone(),
             annotations: object.annotations.clone(),
         };
-        let answer: DecryptResponse = self.call_and_block("Decrypt", request)?;
-        if answer.plaintext.len() < 32 {
-            return Err(Broken("the KMS plugin's response is too short for a key".to_string()));
+        let response: DecryptResponse = self.call_and_block("Decrypt", request)?;
+        if response.plaintext.len() < 32 {
+            return Err(CipherError("the KMS plugin's response is too short for a key".to_string()));
         }
-        let plain = Arc::new(answer.plaintext);
+        let plain = Arc::new(response.plaintext);
         self.keep(object.encrypted_source.clone(), plain.clone());
         Ok(plain)
     }
 
-    /// Readers of the store cannot wait as futures do: a thread of its own makes the call.
-    fn call_and_block<Q, A>(&self, method: &str, request: Q) -> Result<A, Broken>
+    /// Readers of the store are synchronous: a separate thread sends the request.
+    fn call_and_block<Q, A>(&self, method: &str, request: Q) -> Result<A, CipherError>
     where
         Q: Message,
         A: Message + Default,
     {
         let run = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.map_err(|error| Broken(format!("the KMS plugin cannot be called: {error}")))?;
+            let runtime = runtime.map_err(|error| CipherError(format!("the KMS plugin cannot be called: {error}")))?;
             runtime.block_on(self.call(method, request))
         };
         let joined = std::thread::scope(|scope| scope.spawn(run).join());
-        joined.unwrap_or_else(|_| Err(Broken("the call to the KMS plugin panicked".to_string())))
+        joined.unwrap_or_else(|_| Err(CipherError("the call to the KMS plugin panicked".to_string())))
     }
 
-    async fn call<Q: Message, A: Message + Default>(&self, method: &str, request: Q) -> Result<A, Broken> {
+    async fn call<Q: Message, A: Message + Default>(&self, method: &str, request: Q) -> Result<A, CipherError> {
         let call = unary(&self.socket, method, request.encode_to_vec());
-        let answer = match tokio::time::timeout(self.timeout, call).await {
-            Ok(answer) => answer,
-            Err(_) => Err("the KMS plugin timed out".to_string()),
+        let response = match tokio::time::timeout(self.timeout, call).await {
+            Ok(response) => response,
+            Err(_) => Err(CallError::Timeout),
         };
-        let failed = |why: String| Broken(format!("the KMS plugin at {}: {method}: {why}", self.socket.display()));
-        A::decode(answer.map_err(failed)?).map_err(|error| failed(error.to_string()))
+        let decoded = response.and_then(|bytes| Ok(A::decode(bytes)?));
+        decoded.map_err(|why| CipherError(format!("the KMS plugin at {}: {method}: {why}", self.socket.display())))
     }
 }
 
-/// One gRPC call: a framed message each way, and a status behind the response.
-async fn unary(socket: &Path, method: &str, message: Vec<u8>) -> Result<Bytes, String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let stream = UnixStream::connect(socket).await.map_err(|error| text(&error))?;
-    let sender = http_client::handshake_http2(stream, Http2Options::default()).await;
-    let mut sender = sender.map_err(|error| text(&error))?;
+/// Why a call of the plugin failed.
+#[derive(Debug, thiserror::Error)]
+enum CallError {
+    #[error("the KMS plugin timed out")]
+    Timeout,
+    #[error(transparent)]
+    Connect(#[from] std::io::Error),
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error(transparent)]
+    Body(#[from] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the response has no status")]
+    NoStatus,
+    #[error("code {code}: {message}")]
+    Status { code: String, message: String },
+    #[error("the response is not a valid message")]
+    Frame,
+    #[error(transparent)]
+    Decode(#[from] prost::DecodeError),
+}
+
+/// One gRPC call: a framed message in each direction, and a status after the response.
+async fn unary(socket: &Path, method: &str, message: Vec<u8>) -> Result<Bytes, CallError> {
+    let stream = UnixStream::connect(socket).await?;
+    let mut sender = http_client::handshake_http2(stream, Http2Options::default()).await?;
     let request = Request::builder()
         .method(Method::POST)
         .uri(format!("http://localhost/v2.KeyManagementService/{method}"))
         .header(header::CONTENT_TYPE, "application/grpc")
         .header(header::TE, "trailers")
-        .body(Full::new(framed(&message)))
-        .map_err(|error| text(&error))?;
-    let answer = sender.send_request(request).await.map_err(|error| text(&error))?;
-    let head = answer.headers().clone();
-    let body = http_body_util::Limited::new(answer.into_body(), 8 * MAX_PART_BYTES).collect();
-    let body = body.await.map_err(|error| text(&error))?;
+        .body(Full::new(framed(&message)))?;
+    let response = sender.send_request(request).await?;
+    let head = response.headers().clone();
+    let body = http_body_util::Limited::new(response.into_body(), 8 * MAX_PART_BYTES).collect();
+    let body = body.await?;
     check_status(body.trailers().unwrap_or(&head))?;
     let bytes = body.to_bytes();
     let length = bytes.get(1..5).and_then(|length| length.try_into().ok()).map(u32::from_be_bytes).unwrap_or(0);
     if bytes.len() != length as usize + 5 || bytes[0] != 0 {
-        return Err("the response is not a valid message".to_string());
+        return Err(CallError::Frame);
     }
     Ok(bytes.slice(5..))
 }
@@ -274,12 +294,12 @@ pub(crate) fn framed(message: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-fn check_status(headers: &http::HeaderMap) -> Result<(), String> {
+fn check_status(headers: &http::HeaderMap) -> Result<(), CallError> {
     let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     match value("grpc-status") {
         "0" => Ok(()),
-        "" => Err("the response has no status".to_string()),
-        code => Err(format!("code {code}: {}", value("grpc-message"))),
+        "" => Err(CallError::NoStatus),
+        code => Err(CallError::Status { code: code.to_string(), message: value("grpc-message").to_string() }),
     }
 }
 
@@ -294,6 +314,6 @@ pub(crate) mod tests {
         headers.insert("grpc-status", "0".parse().expect("a value"));
         assert!(check_status(&headers).is_ok());
         headers.insert("grpc-status", "14".parse().expect("a value"));
-        assert!(check_status(&headers).is_err_and(|why| why.starts_with("code 14")));
+        assert!(check_status(&headers).is_err_and(|why| matches!(why, CallError::Status { code, .. } if code == "14")));
     }
 }

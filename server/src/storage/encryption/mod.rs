@@ -1,6 +1,6 @@
-//! Encryption at rest, by upstream's EncryptionConfiguration and in upstream's formats: values of upstream's API server
-//! can be read, and the other way round. The first provider of a resource writes, all of them read; a value of an older
-//! one is rewritten at its next update, even if nothing changes.
+//! Encryption at rest, configured by upstream's EncryptionConfiguration and in upstream's formats: both servers can
+//! read each other's values. The first provider of a resource encrypts, all of them decrypt; a value of an older
+//! provider is rewritten at its next update, even if nothing changes.
 
 mod config;
 mod key;
@@ -21,11 +21,11 @@ use prometheus::Registry;
 use stdx::sync::{Mutex, RwLock};
 
 use crate::common::reload::{self, Reloads};
-use key::{Broken, Cipher};
+use key::{Cipher, CipherError};
 use kms::Kms;
 use stdx::clock::SharedClock;
 
-/// What every sealed value begins with.
+/// The prefix of every encrypted value.
 const SEALED: &[u8] = b"k8s:enc:";
 
 pub(crate) fn is_sealed(value: &[u8]) -> bool {
@@ -36,9 +36,9 @@ pub(crate) fn is_sealed(value: &[u8]) -> bool {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ValueError {
     #[error("{key} cannot be encrypted: {source}")]
-    Seal { key: String, source: Broken },
+    Seal { key: String, source: CipherError },
     #[error("{key} cannot be decrypted: {source}")]
-    Open { key: String, source: Broken },
+    Open { key: String, source: CipherError },
     #[error("{0} is encrypted, and no provider is configured for its resource")]
     NoProvider(String),
 }
@@ -50,7 +50,7 @@ enum Provider {
     Kms { prefix: String, kms: Arc<Kms> },
 }
 
-/// By storage path, such as `secrets`: the providers in their order.
+/// The providers in their order, by storage path such as `secrets`.
 type Rules = HashMap<&'static str, Arc<Vec<Provider>>>;
 
 /// The encryption of stored values by a configuration file, which is read again when it changes.
@@ -60,9 +60,9 @@ pub struct Encryption {
     /// The prefix of keys in the engine's own store, if it is longer than the server's.
     outer_prefix: OnceLock<String>,
     storage_prefix: OnceLock<String>,
-    /// Who wrote what is stored, of the resources that rules are about.
+    /// The provider that encrypted each stored value, for the resources with rules.
     writers: RwLock<HashMap<Box<str>, Arc<str>>>,
-    /// The hash of the file that was looked at last: it holds keys, and is not kept itself.
+    /// The hash of the last read file: the file contains keys, and is not kept itself.
     seen: Mutex<String>,
     followed: AtomicBool,
     reloads: OnceLock<(Reloads, SharedClock)>,
@@ -91,18 +91,18 @@ impl Encryption {
         }))
     }
 
-    /// Reads the file again whenever it changes. One that is wrong leaves all as it was.
+    /// Reloads the file whenever it changes. An invalid file changes nothing.
     pub fn reload_on_change(self: &Arc<Encryption>) -> std::io::Result<()> {
         self.followed.store(true, Ordering::Relaxed);
         let weak = Arc::downgrade(self);
         watch::on_change(&self.path, move || {
             let Some(encryption) = weak.upgrade() else { return false };
-            encryption.look();
+            encryption.reload_if_changed();
             true
         })
     }
 
-    /// Counts changes of the file from now on, where it is followed.
+    /// Counts changes of the file from now on, if it is watched.
     pub(crate) fn measure(&self, registry: &Registry, clock: &SharedClock) {
         if !self.followed.load(Ordering::Relaxed) {
             return;
@@ -115,7 +115,7 @@ impl Encryption {
     }
 
     /// Something has changed in the file's directory: perhaps the file.
-    fn look(&self) {
+    fn reload_if_changed(&self) {
         let data = std::fs::read(&self.path).unwrap_or_default();
         let hash = reload::hash(&data);
         let before = std::mem::replace(&mut *self.seen.lock(), hash.clone());
@@ -141,7 +141,7 @@ impl Encryption {
         Ok(())
     }
 
-    /// Plugins that stay keep their caches.
+    /// Plugins that remain configured keep their caches.
     fn plugins(&self) -> HashMap<String, Arc<Kms>> {
         let rules = self.rules.load();
         let all = rules.values().flat_map(|providers| providers.iter());
@@ -154,20 +154,20 @@ impl Encryption {
 
     /// A store whose values are encrypted in `store`.
     pub fn wrap(self: &Arc<Encryption>, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        Arc::new(store::Sealed { inner: store, encryption: self.clone() })
+        Arc::new(store::EncryptedStore { inner: store, encryption: self.clone() })
     }
 
-    /// `outer` is what the engine itself puts before every key; the whole key is authenticated.
+    /// `outer` is the engine's own prefix of every key; the whole key is authenticated.
     pub fn sink(self: &Arc<Encryption>, inner: Arc<dyn Sink>, outer: &str, storage: &str) -> Arc<dyn Sink> {
         let _ = self.outer_prefix.set(outer.trim_end_matches('/').to_string());
         let _ = self.storage_prefix.set(format!("{}/", storage.trim_end_matches('/')));
-        Arc::new(store::Opening { inner, encryption: self.clone() })
+        Arc::new(store::DecryptingSink { inner, encryption: self.clone() })
     }
 
     fn providers(&self, key: &str) -> Option<Arc<Vec<Provider>>> {
         let rules = self.rules.load();
         let rest = key.strip_prefix(self.storage_prefix.get().map_or("/", String::as_str))?;
-        // At most two steps are a path: `secrets`, `services/specs`.
+        // A path has at most two steps: `secrets`, `services/specs`.
         let first = rest.find('/')?;
         let second = rest[first + 1..].find('/').map_or(first, |more| first + 1 + more);
         rules.get(&rest[..first]).or_else(|| rules.get(&rest[..second])).cloned()
@@ -181,7 +181,7 @@ impl Encryption {
         format!("{}{key}", self.outer_prefix.get().map_or("", String::as_str)).into_bytes()
     }
 
-    /// None where the value is kept as it is.
+    /// None if the value is stored unencrypted.
     async fn seal(&self, key: &str, plain: &[u8]) -> Result<Option<Vec<u8>>, ValueError> {
         let Some(providers) = self.providers(key) else { return Ok(None) };
         let authenticated = self.authenticated(key);
@@ -200,12 +200,12 @@ impl Encryption {
     fn open(&self, entry: Arc<Entry>) -> Result<Arc<Entry>, ValueError> {
         let (entry, writer) = self.open_past(entry)?;
         if let Some(writer) = writer {
-            self.note(&entry.key, writer);
+            self.record_writer(&entry.key, writer);
         }
         Ok(entry)
     }
 
-    /// The same of any entry, and who wrote it where a rule is about its resource.
+    /// Decrypts any entry; also returns the provider that wrote it, if its resource has rules.
     fn open_past(&self, entry: Arc<Entry>) -> Result<(Arc<Entry>, Option<Arc<str>>), ValueError> {
         let Some(providers) = self.providers(&entry.key) else {
             let problem = || ValueError::NoProvider(entry.key.to_string());
@@ -220,11 +220,11 @@ impl Encryption {
         Ok((entry, Some(writer)))
     }
 
-    fn note(&self, key: &str, writer: Arc<str>) {
+    fn record_writer(&self, key: &str, writer: Arc<str>) {
         self.writers.write().insert(key.into(), writer);
     }
 
-    fn forget(&self, key: &str) {
+    fn remove_writer(&self, key: &str) {
         self.writers.write().remove(key);
     }
 
@@ -248,12 +248,12 @@ impl Provider {
     }
 }
 
-/// The plain value, None where it is the stored one, and who wrote it.
+/// The plain value, None if it is the stored one, and the provider that wrote it.
 fn open(
     providers: &[Provider],
     value: &[u8],
     authenticated: impl Fn() -> Vec<u8>,
-) -> Result<(Option<Vec<u8>>, Arc<str>), Broken> {
+) -> Result<(Option<Vec<u8>>, Arc<str>), CipherError> {
     for provider in providers {
         match provider {
             Provider::Identity if !is_sealed(value) => return Ok((None, Arc::from(""))),
@@ -268,10 +268,10 @@ fn open(
             _ => {}
         }
     }
-    Err(Broken("no provider of its resource knows what it begins with".to_string()))
+    Err(CipherError("no provider of its resource knows what it begins with".to_string()))
 }
 
-/// Our own values have a gap for the revision, which is not known when they are encrypted.
+/// Our own values have a gap for the revision, which is unknown at encryption.
 fn with_revision(plain: Vec<u8>, revision: u64) -> Bytes {
     const HOLE: &[u8] = b"\"metadata\":{\"resourceVersion\":\"";
     let start = &plain[..plain.len().min(1024)];
@@ -320,7 +320,7 @@ fn paths(pattern: &str) -> impl Iterator<Item = &'static str> + use<> {
     kinds::served().iter().filter(meant).map(|kind| kind.storage)
 }
 
-fn names_something(pattern: &str) -> bool {
+fn matches_resources(pattern: &str) -> bool {
     pattern != "*" && paths(pattern).next().is_some()
 }
 

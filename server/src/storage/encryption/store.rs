@@ -1,22 +1,22 @@
-//! Between the server and its store: values are encrypted on write and decrypted on read. Neither side knows of the
-//! other.
+//! A layer between the server and its store: values are encrypted on write and decrypted on read. Neither side depends
+//! on the other.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use store::{
-    BoxFuture, Committed, Entry, Error, Event, Notice, Op, Page, Range, Result, Revision, Sink, Store, Template, Watch,
-    Write,
+    BoxFuture, Committed, Entry, Error, Event, Op, Page, Range, Result, Revision, Sink, Store, Template, Watch,
+    WatchResponse, Write,
 };
 
 use super::{Encryption, ValueError};
 
-pub(crate) struct Sealed {
+pub(crate) struct EncryptedStore {
     pub inner: Arc<dyn Store>,
     pub encryption: Arc<Encryption>,
 }
 
-impl Sealed {
+impl EncryptedStore {
     async fn sealed(&self, mut writes: Vec<Write>) -> Result<Vec<Write>> {
         for write in &mut writes {
             let Op::Put(template) = &mut write.op else { continue };
@@ -41,7 +41,7 @@ fn unavailable(problem: ValueError) -> Error {
     Error::Unavailable(problem.to_string())
 }
 
-impl Store for Sealed {
+impl Store for EncryptedStore {
     fn revision(&self) -> BoxFuture<'_, Result<Revision>> {
         self.inner.revision()
     }
@@ -50,7 +50,7 @@ impl Store for Sealed {
         self.inner.compacted()
     }
 
-    /// A value that cannot be read ends the start: what is there must not look as if it were not.
+    /// A value that cannot be decrypted aborts the start: an existing object must not seem to be missing.
     fn load(&self) -> BoxFuture<'_, Result<(Vec<Arc<Entry>>, Revision)>> {
         Box::pin(async {
             let (entries, revision) = self.inner.load().await?;
@@ -85,14 +85,14 @@ impl Store for Sealed {
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
         let inner = self.inner.watch(prefix, after)?;
-        Ok(Box::new(OpenedWatch { inner, encryption: self.encryption.clone() }))
+        Ok(Box::new(DecryptingWatch { inner, encryption: self.encryption.clone() }))
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
         self.inner.compact(revision)
     }
 
-    /// As it is on disk: sealed.
+    /// The snapshot contains the encrypted values.
     fn snapshot<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Revision>> {
         self.inner.snapshot(path)
     }
@@ -106,16 +106,16 @@ impl Store for Sealed {
     }
 }
 
-struct OpenedWatch {
+struct DecryptingWatch {
     inner: Box<dyn Watch>,
     encryption: Arc<Encryption>,
 }
 
-impl Watch for OpenedWatch {
-    fn next(&mut self) -> BoxFuture<'_, Result<Notice>> {
+impl Watch for DecryptingWatch {
+    fn next(&mut self) -> BoxFuture<'_, Result<WatchResponse>> {
         Box::pin(async {
             Ok(match self.inner.next().await? {
-                Notice::Events(events) => Notice::Events(opened_events(&self.encryption, &events)),
+                WatchResponse::Events(events) => WatchResponse::Events(opened_events(&self.encryption, &events)),
                 progress => progress,
             })
         })
@@ -123,12 +123,12 @@ impl Watch for OpenedWatch {
 }
 
 /// The sink of the engine; hands plain events on.
-pub(crate) struct Opening {
+pub(crate) struct DecryptingSink {
     pub inner: Arc<dyn Sink>,
     pub encryption: Arc<Encryption>,
 }
 
-impl Sink for Opening {
+impl Sink for DecryptingSink {
     fn publish(&self, events: &[Event]) {
         if events.iter().any(|event| self.encryption.covers(&event.key)) {
             self.inner.publish(&opened_events(&self.encryption, events));
@@ -146,7 +146,8 @@ fn opened_events(encryption: &Encryption, events: &[Event]) -> Vec<Event> {
     events.iter().map(|event| opened_event(encryption, event)).collect()
 }
 
-/// A new value that cannot be read removes the old one from the cache: it must not be taken for the newest.
+/// A new value that cannot be decrypted removes the old one from the cache: the old one must not be served as the
+/// newest.
 fn opened_event(encryption: &Encryption, event: &Event) -> Event {
     let open = |entry: &Arc<Entry>| match encryption.open(entry.clone()) {
         Ok(entry) => Some(entry),
@@ -158,7 +159,7 @@ fn opened_event(encryption: &Encryption, event: &Event) -> Event {
     let previous = event.previous.clone().and_then(|entry| past(encryption, entry));
     let entry = event.entry.as_ref().and_then(open);
     if event.entry.is_none() {
-        encryption.forget(&event.key);
+        encryption.remove_writer(&event.key);
     }
     Event { revision: event.revision, key: event.key.clone(), entry, previous }
 }

@@ -22,16 +22,16 @@ fn key(cipher: &str, name: &str, byte: u8) -> String {
     format!("  - {cipher}: {{keys: [{{name: {name}, secret: {secret}}}]}}\n")
 }
 
-struct Nothing;
+struct NullSink;
 
-impl Sink for Nothing {
+impl Sink for NullSink {
     fn publish(&self, _: &[::store::Event]) {}
     fn progress(&self, _: u64) {}
 }
 
 fn ready(path: &Path) -> Arc<Encryption> {
     let encryption = Encryption::read(path).expect("a good file");
-    encryption.sink(Arc::new(Nothing), "/registry", "");
+    encryption.sink(Arc::new(NullSink), "/registry", "");
     encryption
 }
 
@@ -63,7 +63,7 @@ async fn keys_rotate_and_old_values_are_stale() {
 
     write(&path, &key("aesgcm", "third", 3));
     encryption.reload().expect("another good file");
-    let problem = encryption.open(entry(KEY, &sealed)).expect_err("its key is gone").to_string();
+    let problem = encryption.open(entry(KEY, &sealed)).expect_err("its key is removed").to_string();
     assert!(problem.contains(KEY) && problem.contains("no provider"), "{problem}");
     std::fs::write(&path, "kind: Nonsense").expect("a file");
     assert!(encryption.reload().is_err());
@@ -71,9 +71,9 @@ async fn keys_rotate_and_old_values_are_stale() {
     std::fs::remove_file(&path).expect("the file");
 }
 
-/// The file is exchanged as a whole, as mounted ones are.
+/// The file is replaced atomically, like files of mounted volumes.
 #[test]
-fn a_changed_file_is_read_again() {
+fn reloads_a_changed_file() {
     let directory = std::env::temp_dir().join(format!("enc-reload-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let (path, next) = (directory.join("a.yaml"), directory.join("next.yaml"));
@@ -102,14 +102,14 @@ fn a_changed_file_is_read_again() {
         assert!(std::time::Instant::now() < until, "{}", metrics());
         std::thread::yield_now();
     }
-    // The directory has seen more changes than the file.
+    // The directory has had more changes than the file.
     assert_eq!(counted("success"), Some(1), "{}", metrics());
     assert!(writes().contains(":new:"), "a wrong file leaves all as it was");
     std::fs::remove_dir_all(&directory).expect("the directory");
 }
 
 #[tokio::test]
-async fn plain_values_are_read_only_where_identity_says_so() {
+async fn reads_plain_values_only_with_the_identity_provider() {
     let path = file(&key("aesgcm", "a", 1));
     let encryption = ready(&path);
     assert!(encryption.open(entry(KEY, PLAIN)).is_err());
@@ -125,7 +125,7 @@ async fn plain_values_are_read_only_where_identity_says_so() {
 }
 
 #[tokio::test]
-async fn a_value_opens_in_its_own_place_alone() {
+async fn value_decrypts_only_under_its_own_key() {
     let path = file(&key("aesgcm", "a", 1));
     let encryption = ready(&path);
     let sealed = encryption.seal(KEY, PLAIN).await.expect("sealed").expect("secrets are covered");
@@ -151,7 +151,7 @@ async fn a_plugin_keeps_the_seeds_and_changes_its_key() {
     assert_ne!(sealed, again);
     assert_eq!(plugin.calls(), ["Status", "Encrypt"], "a seed serves many values");
 
-    // Another server requests the seed from the plugin; then the plugin has another key.
+    // Another server requests the seed from the plugin; then the plugin changes its key.
     plugin.use_key("key-2");
     let second = ready(&path);
     let opened = second.open(entry(KEY, &sealed)).expect("opened");
@@ -162,7 +162,7 @@ async fn a_plugin_keeps_the_seeds_and_changes_its_key() {
     assert!(!second.is_stale(KEY));
     assert_eq!(plugin.calls(), ["Status", "Encrypt", "Decrypt", "Status", "Encrypt"]);
 
-    // Without its plugin nothing is written, least of all in the clear.
+    // Without its plugin nothing is written, certainly not in plain text.
     plugin.stop();
     let third = ready(&path);
     let problem = third.seal(KEY, PLAIN).await.expect_err("no plugin").to_string();
@@ -175,11 +175,11 @@ fn patterns_mean_resources() {
     let has = |pattern: &str, path: &str| paths(pattern).any(|known| known == path);
     assert!(has("secrets", "secrets") && has("*.*", "secrets") && has("*.", "secrets") && has("*.apps", "deployments"));
     assert!(!has("*.apps", "secrets") && !has("secrets.apps", "secrets"));
-    assert!(!names_something("*") && !names_something("secretz"));
+    assert!(!matches_resources("*") && !matches_resources("secretz"));
 }
 
 mod plugin {
-    //! A KMS plugin of the tests' own: it hides seeds behind the name of its key.
+    //! A KMS plugin for tests: it replaces seeds by the name of its key.
 
     use std::convert::Infallible;
     use std::path::Path;
@@ -216,7 +216,7 @@ mod plugin {
             let task = tokio::spawn(async move {
                 while let Ok((stream, _)) = listener.accept().await {
                     let shared = shared.clone();
-                    let service = service_fn(move |request| answer(shared.clone(), request));
+                    let service = service_fn(move |request| respond(shared.clone(), request));
                     let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                     tokio::spawn(async move { server.serve_connection(TokioIo::new(stream), service).await });
                 }
@@ -238,9 +238,9 @@ mod plugin {
         }
     }
 
-    type Answer = Response<http_body_util::combinators::BoxBody<Bytes, Infallible>>;
+    type HttpResponse = Response<http_body_util::combinators::BoxBody<Bytes, Infallible>>;
 
-    async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    async fn respond(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<HttpResponse, Infallible> {
         let method = request.uri().path().rsplit('/').next().unwrap_or("").to_string();
         let body = request.into_body().collect().await.expect("a whole request").to_bytes();
         let message = {

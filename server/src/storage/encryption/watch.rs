@@ -1,5 +1,5 @@
-//! Hears of changes to a file, also where it is exchanged as a whole. A thread sleeps in the kernel until
-//! something happens in the file's directory; nothing is looked at in between.
+//! Watches a file for changes, also if it is replaced as a whole. A thread sleeps in the kernel until the file's
+//! directory changes; it does not poll.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ pub(crate) fn on_change(path: &Path, changed: impl Fn() -> bool + Send + 'static
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&fd, &mut buffer);
         while reader.next().is_ok() {
-            // What comes together is one change.
+            // Events that arrive together are one change.
             if reader.is_buffer_empty() && !changed() {
                 return;
             }

@@ -213,7 +213,7 @@ impl cri::RuntimeService for Remembered {
     async fn get_container_events(
         &self,
         _: cri::GetEventsRequest,
-    ) -> Result<cri::Answers<cri::ContainerEventResponse>, Status> {
+    ) -> Result<cri::ResponseStream<cri::ContainerEventResponse>, Status> {
         match self.state().has_events {
             true => Ok(Box::pin(tokio_stream::pending())),
             false => Err(Status::unimplemented("get_container_events")),

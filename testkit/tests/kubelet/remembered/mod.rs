@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use cri::{ContainerState, PodSandboxState, Status};
 use kubelet::eviction::rank::Layout;
-use kubelet::eviction::senses::{Paths, Senses};
-use kubelet::eviction::signal::{Left, Seen, Signal};
+use kubelet::eviction::signal::{Measurement, Measurements, Signal};
+use kubelet::eviction::signal_source::{Paths, SignalSource};
 use stdx::clock::{Clock, SystemClock};
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
@@ -31,40 +31,40 @@ pub struct State {
     pub memory: BTreeMap<String, u64>,
     /// Images that are present although they were not pulled.
     pub images: Vec<String>,
-    /// How many percent of the disk are left; one less for each of those images.
+    /// The free disk space in percent; one less for each of those images.
     pub disk: i64,
-    /// How long a pull takes, and what is said of it meanwhile.
+    /// The duration of a pull, and its progress messages.
     pub pull: Duration,
     pub progress: Option<String>,
     /// None for the machine's.
     pub clock: Option<Arc<dyn Clock>>,
-    /// Whether it tells of what happens. Nothing does by itself.
+    /// Whether the runtime sends events. Nothing happens by itself.
     pub has_events: bool,
-    /// It does not say which sandboxes it has.
+    /// The runtime does not list its sandboxes.
     pub is_mute: bool,
     /// Of sandboxes, where they can be reached.
     pub address: Option<String>,
-    /// Where the containers of a sandbox write to.
+    /// The log directory of each sandbox.
     logs: BTreeMap<String, PathBuf>,
     made: u64,
     sandboxes: BTreeMap<String, cri::PodSandboxStatus>,
     containers: BTreeMap<String, (String, cri::ContainerStatus)>,
     /// Names of containers that only end when their time is over.
     pub stubborn: Vec<String>,
-    /// Names of containers that were told to end, and how long they were given.
+    /// Names of stopped containers, with their grace periods.
     stopped: Vec<(String, i64)>,
     pulls: Vec<cri::PullImageRequest>,
-    /// Pulls that wait for leave now, and how many did at a time.
+    /// Pulls that wait for permission now, and the maximum at a time.
     pulling: usize,
     pub most_pulling: usize,
-    /// Starts and ends of containers as they came.
+    /// Starts and exits of containers in their order.
     order: Vec<String>,
-    /// Whether it can take pods, and how often it was asked.
+    /// Whether the runtime is not ready for pods, and the number of status requests.
     pub is_unready: bool,
     pub looks: u64,
-    /// Ranges of pods' addresses that it was told.
+    /// Pod CIDRs that the runtime has received.
     pub cidrs: Vec<String>,
-    /// Calls of which the next one is never answered.
+    /// Calls whose next request gets no response.
     pub hangs: Vec<&'static str>,
 }
 
@@ -90,7 +90,7 @@ impl Remembered {
         self.state().pulls.clone()
     }
 
-    /// `+name` for each start, `-name` for each end; `?name` for one that shall end and is held.
+    /// `+name` for each start, `-name` for each exit; `?name` for a stop request that is held.
     pub fn order(&self) -> Vec<String> {
         self.state().order.clone()
     }
@@ -117,12 +117,12 @@ impl Remembered {
         }
     }
 
-    /// How many pulls wait for leave.
+    /// The number of pulls that wait for permission.
     pub fn pulling(&self) -> usize {
         self.state().pulling
     }
 
-    /// All sandboxes are gone, as after a restart of the machine.
+    /// Removes all sandboxes, as a restart of the machine does.
     pub fn lose_sandboxes(&self) {
         let mut state = self.state();
         let ids: Vec<String> = state.containers.keys().cloned().collect();
@@ -266,16 +266,16 @@ impl cri::ImageService for Remembered {
     absent_streams! { stream_images(StreamImagesRequest) -> StreamImagesResponse }
 }
 
-/// A machine on which nothing runs but what is remembered, and whose disk is never full by itself.
-impl Senses for Remembered {
-    fn look(&self, _: &Paths) -> Seen {
+/// A machine that runs only the recorded containers, and whose disk is never full by itself.
+impl SignalSource for Remembered {
+    fn measure(&self, _: &Paths) -> Measurements {
         let state = self.state();
         let used: u64 = state.sandboxes.values().map(|sandbox| state.used(sandbox)).sum();
         let available = MEMORY.saturating_sub(i64::try_from(used).unwrap_or(i64::MAX));
         let disk = state.disk - state.images.len() as i64;
-        Seen::from([
-            (Signal::Memory, Left { available, capacity: MEMORY }),
-            (Signal::NodeFs, Left { available: disk, capacity: 100 }),
+        Measurements::from([
+            (Signal::Memory, Measurement { available, capacity: MEMORY }),
+            (Signal::NodeFs, Measurement { available: disk, capacity: 100 }),
         ])
     }
 
@@ -286,7 +286,7 @@ impl Senses for Remembered {
 
 const MEMORY: i64 = 1000 << 20;
 
-/// A runtime that remembers nothing yet.
+/// A fake runtime without any state.
 pub fn remembered() -> Arc<Remembered> {
     let runtime = Remembered::default();
     runtime.state().disk = 50;

@@ -1,24 +1,26 @@
 //! The environment of a case: a namespace, the real kubectl, and fast waits for conditions.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::Tree;
 use http_body_util::BodyExt;
 use hyper::header::HeaderValue;
 
 use super::cluster::{Cluster, IMAGE, Runtime};
-use stdx::wait::{Seen, until_ok};
+use stdx::wait::{LazyDescription, until_ok};
 
 use crate::support::{Client, request, tool};
 
 const DEFAULT: &str = "default";
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Connections that were not used for this long are opened again.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// A case is run by one thread, which is in the cluster's network.
 pub struct Case<'a> {
@@ -26,6 +28,7 @@ pub struct Case<'a> {
     pub namespace: String,
     tokio: tokio::runtime::Runtime,
     client: RefCell<Client>,
+    last_call: Cell<Instant>,
 }
 
 impl<'a> Case<'a> {
@@ -33,18 +36,25 @@ impl<'a> Case<'a> {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let client = tokio.block_on(Client::connect(&cluster.dir.path().join("data/pki"), 6443));
         let namespace = name.replace([' ', '_', ','], "-").to_lowercase();
-        let case = Case { cluster, namespace, tokio, client: RefCell::new(client) };
+        let last_call = Cell::new(Instant::now());
+        let case = Case { cluster, namespace, tokio, client: RefCell::new(client), last_call };
         case.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {}}}}}", case.namespace));
-        // Pods need the account, which a controller makes.
+        // Pods need the service account, which a controller creates.
         case.until("its account", || case.object("serviceaccounts", "default"), |account| !account.is_null());
         case
     }
 
-    /// The same for what has no namespace of its own: the cluster's.
+    /// A case without its own namespace, for objects of the cluster.
     pub fn of_cluster(cluster: &'a Cluster) -> Case<'a> {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let client = tokio.block_on(Client::connect(&cluster.dir.path().join("data/pki"), 6443));
-        Case { cluster, namespace: DEFAULT.to_string(), tokio, client: RefCell::new(client) }
+        Case {
+            cluster,
+            namespace: DEFAULT.to_string(),
+            tokio,
+            client: RefCell::new(client),
+            last_call: Cell::new(Instant::now()),
+        }
     }
 
     pub fn is_containerd(&self) -> bool {
@@ -70,10 +80,10 @@ impl<'a> Case<'a> {
 
     #[track_caller]
     pub fn kubectl(&self, args: &[&str]) -> String {
-        said(args, &self.run(args))
+        success_output(args, &self.run(args))
     }
 
-    /// What it says to a command that must fail.
+    /// Runs a command that must fail, and returns its output.
     #[track_caller]
     pub fn refused(&self, args: &[&str]) -> String {
         let output = self.run(args);
@@ -81,22 +91,23 @@ impl<'a> Case<'a> {
         String::from_utf8_lossy(&output.stderr).trim().to_string()
     }
 
-    /// Starts something that goes on, with its output to be read.
-    pub fn start(&self, kubectl: &Path, args: &[&str]) -> Started {
+    /// Starts a command that keeps running, with its output piped.
+    pub fn start(&self, kubectl: &Path, args: &[&str]) -> ChildProcess {
         let mut command = self.command(kubectl);
         let command = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Started(command.spawn().expect("kubectl is there"))
+        ChildProcess(command.spawn().expect("kubectl is there"))
     }
 
-    /// Makes the objects of a manifest, in which `IMAGE` is the image with a shell. Not by kubectl: there are many.
+    /// Creates the objects of a manifest, in which `IMAGE` is the image with a shell. Through the API, because many
+    /// kubectl processes are slow.
     #[track_caller]
     pub fn apply(&self, manifest: &str) {
         for document in manifest.replace("IMAGE", IMAGE).split("\n---\n") {
             let object = api::yaml::decode(document.as_bytes()).unwrap_or_else(|error| panic!("{document}: {error}"));
             let body = String::from_utf8(api::json::encode(&object, None)).expect("text");
             let path = format!("{}?fieldValidation=Strict", self.path_of(object.str("kind")));
-            let (code, said) = self.call("POST", &path, &body);
-            assert_eq!(code, 201, "{document}: {}", String::from_utf8_lossy(&said));
+            let (code, response) = self.call("POST", &path, &body);
+            assert_eq!(code, 201, "{document}: {}", String::from_utf8_lossy(&response));
         }
     }
 
@@ -106,11 +117,12 @@ impl<'a> Case<'a> {
             "Namespace" => "/api/v1/namespaces".to_string(),
             "RuntimeClass" => "/apis/node.k8s.io/v1/runtimeclasses".to_string(),
             "Deployment" => of("/apis/apps/v1", "deployments"),
+            "EndpointSlice" => of("/apis/discovery.k8s.io/v1", "endpointslices"),
             kind => of("/api/v1", &format!("{}s", kind.to_lowercase())),
         }
     }
 
-    /// A pod of which the spec is told, in YAML's flow style.
+    /// Creates a pod with this spec, in YAML's flow style.
     #[track_caller]
     pub fn pod(&self, name: &str, spec: &str) {
         self.apply(&format!(
@@ -118,7 +130,7 @@ impl<'a> Case<'a> {
         ));
     }
 
-    /// A pod with one container that runs a command line once; what it has said when it is over.
+    /// Creates a pod with one container that runs a command line once; returns its logs after it has ended.
     #[track_caller]
     pub fn script(&self, name: &str, command: &str, container: &str, spec: &str) -> String {
         self.pod(
@@ -138,6 +150,10 @@ impl<'a> Case<'a> {
 
     fn call(&self, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
         let mut client = self.client.borrow_mut();
+        // The server closes connections that are not used for long.
+        if self.last_call.replace(Instant::now()).elapsed() > IDLE {
+            *client = self.tokio.block_on(Client::connect(&self.cluster.dir.path().join("data/pki"), 6443));
+        }
         let (code, body) = self.tokio.block_on(client.call(method, path, body)).expect("an answer");
         (code, body.to_vec())
     }
@@ -153,7 +169,7 @@ impl<'a> Case<'a> {
         assert!(code.is_success(), "{path}: {}", String::from_utf8_lossy(&body));
     }
 
-    /// An object of the case's namespace, or nothing.
+    /// An object of the case's namespace; null if it does not exist.
     pub fn object(&self, resource: &str, name: &str) -> Tree {
         self.read(&format!("/api/v1/namespaces/{}/{resource}/{name}", self.namespace))
     }
@@ -169,13 +185,13 @@ impl<'a> Case<'a> {
         self.object("pods", name)
     }
 
-    /// Looks until it is right.
+    /// Waits until a condition is true.
     #[track_caller]
     pub fn until<T: std::fmt::Debug>(&self, what: &str, look: impl Fn() -> T, is_right: impl Fn(&T) -> bool) -> T {
         self.until_or(what, look, is_right, String::new)
     }
 
-    /// The same, with more to say where it is in vain.
+    /// Like `until`, with more details for the failure.
     #[track_caller]
     pub fn until_or<T: std::fmt::Debug>(
         &self,
@@ -187,14 +203,14 @@ impl<'a> Case<'a> {
         let more = &more;
         until_ok(what, DEADLINE, || {
             let seen = look();
-            if is_right(&seen) { Ok(seen) } else { Err(Seen(move || format!("{seen:?}\n{}", more()))) }
+            if is_right(&seen) { Ok(seen) } else { Err(LazyDescription(move || format!("{seen:?}\n{}", more()))) }
         })
     }
 
     #[track_caller]
     pub fn until_pod(&self, name: &str, what: &str, is_right: impl Fn(&Tree) -> bool) -> Tree {
         let what = format!("{what} of pod {name}");
-        let pod = self.until(&what, || Shown(self.pods(name)), |pod| is_right(&pod.0));
+        let pod = self.until(&what, || StatusOnly(self.pods(name)), |pod| is_right(&pod.0));
         pod.0
     }
 
@@ -226,10 +242,10 @@ impl<'a> Case<'a> {
     pub fn connect(&self, address: &str) -> Option<String> {
         let mut stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-        let mut said = String::new();
+        let mut received = String::new();
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok()?;
-        std::io::Read::read_to_string(&mut stream, &mut said).ok()?;
-        Some(said)
+        std::io::Read::read_to_string(&mut stream, &mut received).ok()?;
+        Some(received)
     }
 
     /// A kubeconfig with the cluster's address and CA, but without a user.
@@ -240,7 +256,7 @@ impl<'a> Case<'a> {
         self.file("stranger", &text.join("\n"))
     }
 
-    /// A directory of the node, which is not made yet.
+    /// A directory of the node that does not exist yet.
     pub fn directory(&self, name: &str) -> String {
         self.cluster.dir.path().join(format!("{}-{name}", self.namespace)).to_string_lossy().into_owned()
     }
@@ -259,7 +275,7 @@ pub fn debians() -> std::path::PathBuf {
 }
 
 #[track_caller]
-pub fn said(args: &[&str], output: &Output) -> String {
+pub fn success_output(args: &[&str], output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).trim().to_string();
     assert!(output.status.success(), "{args:?}: {text}\n{}", String::from_utf8_lossy(&output.stderr));
     text
@@ -270,26 +286,26 @@ pub fn condition<'t>(object: &'t Tree, kind: &str) -> &'t str {
     conditions.into_iter().find(|one| one.str("type") == kind).map_or("", |one| one.str("status"))
 }
 
-/// The status of a pod's container, of whatever sort it is.
+/// The status of a pod's container of any type.
 pub fn container<'t>(pod: &'t Tree, name: &str) -> &'t Tree {
     let sorts = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     let all = sorts.iter().flat_map(|sort| pod.at("status").list(sort));
     all.into_iter().find(|status| status.str("name") == name).unwrap_or(&Tree::Null)
 }
 
-/// A tree whose status alone is shown: the rest says little.
-struct Shown(Tree);
+/// A tree that shows only its status.
+struct StatusOnly(Tree);
 
-impl std::fmt::Debug for Shown {
+impl std::fmt::Debug for StatusOnly {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&String::from_utf8_lossy(&api::json::encode(self.0.at("status"), None)))
     }
 }
 
-/// A process that ends with the case.
-pub struct Started(pub Child);
+/// A process that is killed at the end of the case.
+pub struct ChildProcess(pub Child);
 
-impl Started {
+impl ChildProcess {
     pub fn finish(mut self) -> Output {
         drop(self.0.stdin.take());
         let mut output = Output { status: Default::default(), stdout: Vec::new(), stderr: Vec::new() };
@@ -304,7 +320,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -6,20 +6,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use runtime::images::{Config, Images, Silent};
+use runtime::images::{Config, Images, NoProgress};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 
-use super::case::Started;
+use super::case::ChildProcess;
 use crate::support::BINARY;
-use crate::{busybox, debian_containerd};
+use crate::{busybox, debian_containerd, debian_nginx};
 
-/// Has a shell and its tools; it is on the node before anything starts.
+/// The image with a shell and its tools; it is on the node before the cluster starts.
 pub const IMAGE: &str = "suite.local/busybox:1";
 /// A few files, to be mounted as a volume.
 pub const FILES: &str = "suite.local/files:1";
+/// Debian's web server, which replies with its host name and the requested one.
+pub const NGINX: &str = "suite.local/nginx:1";
 const PAUSE: &str = "suite.local/pause:1";
-/// For a KubeletConfiguration: the machine's disk may be full of other things.
+/// For a KubeletConfiguration: other programs may fill the machine's disk.
 pub const ANY_DISK: &str = "evictionHard: {memory.available: 1Mi}\nimageGCHighThresholdPercent: 100\n";
 /// Of the clusters that cases share: logs are put aside early.
 const SHARED: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
@@ -30,16 +32,16 @@ containerLogMonitorInterval: 3s
 enableSystemLogQuery: true
 ";
 pub const NODE: &str = "node";
-/// The address of the way out, which leads nowhere.
+/// The source address of the default route, which has no peer.
 pub const ADDRESS: &str = "192.0.2.10";
 
-/// A network of its own with a way out that leads nowhere, and no file of the machine's written to.
+/// A separate network with a default route without a peer; no file of the machine is changed.
 pub const ENTER: &str = "ip link set lo up && ip link add way type veth peer name out && \
     ip address add 192.0.2.10/24 dev way && ip link set way up && ip link set out up && \
     ip route add default via 192.0.2.1 && mount -t tmpfs none /run && mount -t tmpfs none /var/log && \
     mkdir -p /var/lib/cni && mount -t tmpfs none /var/lib/cni";
 
-/// Containerd beside it, with its images, before anything else.
+/// Starts containerd with its images first.
 const CONTAINERD: &str = "{ containerd --config config.toml >containerd.log 2>&1 & } && \
     n=0 && until ctr -a cri.sock version >/dev/null 2>&1; do n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done && \
     ctr -a cri.sock -n k8s.io images import images.tar >/dev/null";
@@ -62,12 +64,30 @@ pub struct Cluster {
 impl Cluster {
     /// `up`, when its node is ready.
     pub fn up(runtime: Runtime) -> Cluster {
+        Cluster::up_with(runtime, &[])
+    }
+
+    /// The same with simulated hosts, which have the images too.
+    pub fn up_with_nodes(nodes: u32) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory");
+        for number in 2..=nodes {
+            make_images(&dir.path().join(format!("data/nodes/{NODE}-{number}/agent/runtime/images")));
+        }
+        Cluster::up_in(dir, Runtime::Embedded, &["--nodes", &nodes.to_string()])
+    }
+
+    /// The same with more flags.
+    pub fn up_with(runtime: Runtime, flags: &[&str]) -> Cluster {
+        Cluster::up_in(tempfile::tempdir().expect("a directory"), runtime, flags)
+    }
+
+    fn up_in(dir: TempDir, runtime: Runtime, flags: &[&str]) -> Cluster {
         let cgroup = cgroup_of(&dir);
         let mut words: Vec<String> =
             ["up", "--port", "6443", "--node-name", NODE, "--data-dir", "data", "--cgroup-root", &cgroup]
                 .into_iter()
                 .chain(["--kubelet-config", "kubelet.yaml"])
+                .chain(flags.iter().copied())
                 .map(str::to_string)
                 .collect();
         fs::write(dir.path().join("kubelet.yaml"), format!("{SHARED}{ANY_DISK}")).expect("a file");
@@ -86,7 +106,7 @@ impl Cluster {
         cluster
     }
 
-    /// Runs the binary in namespaces of its own, in a directory, until its cluster has a kubeconfig.
+    /// Runs the binary in separate namespaces, in a directory, until its cluster has a kubeconfig.
     #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
     pub fn run(dir: TempDir, runtime: Runtime, script: &str, words: &[String]) -> Cluster {
         let log = fs::File::create(dir.path().join("log")).expect("a file");
@@ -111,15 +131,15 @@ impl Cluster {
         Cluster { process, inside, dir, cgroup, runtime }
     }
 
-    /// One more process of the binary among those of the cluster.
-    pub fn spawn(&self, words: &[&str]) -> Started {
+    /// Starts another process of the binary in the namespaces of the cluster.
+    pub fn spawn(&self, words: &[&str]) -> ChildProcess {
         let log = fs::File::options().append(true).open(self.dir.path().join("log")).expect("a file");
         let mut command = self.command(BINARY);
         let command = command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        Started(command.spawn().expect("nsenter is there"))
+        ChildProcess(command.spawn().expect("nsenter is there"))
     }
 
-    /// From now on this thread, and whatever it starts, is in the cluster's network.
+    /// Moves this thread, and the processes that it starts, into the cluster's network.
     pub fn enter(&self) {
         let network = fs::File::open(format!("/proc/{}/ns/net", self.inside)).expect("its network");
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter it");
@@ -138,7 +158,7 @@ impl Cluster {
         self.dir.path().join("data/kubeconfig")
     }
 
-    /// The end of what its processes have said.
+    /// The end of the log of its processes.
     pub fn log(&self) -> String {
         let log = read(&self.dir.path().join("log"));
         log.lines().skip(log.lines().count().saturating_sub(20)).flat_map(|line| [line, "\n"]).collect()
@@ -158,7 +178,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        // The namespace's processes are gone with its first one; their cgroups are empty.
+        // The processes of the namespace end with its first one; their cgroups are empty.
         let deadline = Instant::now() + Duration::from_secs(5);
         let mut left = self.cgroups();
         while !left.is_empty() && Instant::now() < deadline {
@@ -191,15 +211,20 @@ pub fn make_images(root: &Path) {
     let made = [
         (
             IMAGE,
-            busybox::layer(),
+            vec![busybox::layer()],
             Config { env: vec!["FROM_IMAGE=yes".into()], cmd: sleep.clone(), ..Default::default() },
         ),
-        (FILES, files(), Config::default()),
-        (PAUSE, busybox::layer(), Config { entrypoint: sleep, ..Default::default() }),
+        (FILES, vec![files()], Config::default()),
+        (PAUSE, vec![busybox::layer()], Config { entrypoint: sleep, ..Default::default() }),
+        (
+            NGINX,
+            vec![busybox::layer(), debian_nginx::layer()],
+            Config { entrypoint: vec!["/usr/sbin/nginx".into()], ..Default::default() },
+        ),
     ];
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    for (name, layer, config) in made {
-        tokio.block_on(images.build(name, vec![layer], config, &Silent)).expect("an image");
+    for (name, layers, config) in made {
+        tokio.block_on(images.build(name, layers, config, &NoProgress)).expect("an image");
     }
 }
 
@@ -210,12 +235,12 @@ fn files() -> Vec<u8> {
     tar.finish()
 }
 
-/// What Debian's containerd needs in a directory of its own, and the images as one file.
+/// Prepares a directory for Debian's containerd, and the images as one file.
 pub fn prepare_containerd(dir: &Path) {
     let root = dir.join("images");
     make_images(&root);
     let mut export = Command::new(BINARY);
-    export.args(["images", "export", IMAGE, FILES, PAUSE, "--output"]).arg(dir.join("images.tar"));
+    export.args(["images", "export", IMAGE, FILES, NGINX, PAUSE, "--output"]).arg(dir.join("images.tar"));
     assert!(export.arg("--root").arg(&root).status().expect("the binary runs").success());
     fs::create_dir(dir.join("net.d")).expect("a directory");
     fs::write(dir.join("net.d/10-suite.conflist"), debian_containerd::network(dir)).expect("a file");

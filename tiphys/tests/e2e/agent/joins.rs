@@ -4,17 +4,17 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use super::case::{Case, Started, condition, said};
+use super::case::{Case, ChildProcess, condition, success_output};
 use super::cluster::{ADDRESS, ANY_DISK, Cluster, ENTER, Runtime, cgroup_of, make_images};
 use crate::support::BINARY;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
 
-/// The runtime of `kubelet` keeps its things in a directory of the machine: it gets one of the test's.
+/// The runtime of `kubelet` uses a fixed directory of the machine: a directory of the test is mounted there.
 const ENTER_WITH_DIRECTORY: &str = "mkdir -p /var/lib/tiphys node && mount --bind node /var/lib/tiphys";
 
 /// The API server, the controllers and the scheduler, each a process.
-fn control_plane() -> (Cluster, [Started; 2]) {
+fn control_plane() -> (Cluster, [ChildProcess; 2]) {
     let dir = tempfile::tempdir().expect("a directory");
     let words = [
         "kube-apiserver",
@@ -55,7 +55,7 @@ fn configuration(cluster: &Cluster, more: &str) -> String {
     )
 }
 
-/// As kubeadm writes it, with the token as the user.
+/// The bootstrap kubeconfig of kubeadm, with the token as the user.
 fn bootstrap_kubeconfig(cluster: &Cluster) -> String {
     let known = fs::read_to_string(cluster.kubeconfig()).expect("a file");
     let ca = known.lines().find(|line| line.contains("certificate-authority-data")).expect("a CA bundle");
@@ -72,7 +72,10 @@ fn machines_join_by_tokens() {
     let all = Case::of_cluster(&cluster);
     let tiphys = |args: &[&str]| {
         let mut command = Command::new(BINARY);
-        said(args, &command.args(args).env("KUBECONFIG", cluster.kubeconfig()).output().expect("the binary runs"))
+        success_output(
+            args,
+            &command.args(args).env("KUBECONFIG", cluster.kubeconfig()).output().expect("the binary runs"),
+        )
     };
     assert_eq!(tiphys(&["token", "create", TOKEN]), TOKEN);
     let dir = cluster.dir.path();
@@ -105,7 +108,7 @@ fn machines_join_by_tokens() {
         "nodeName: n1, containers: [{name: main, image: IMAGE, command: [sh, -c, 'echo hello; exec sleep 1000']}]",
     );
     all.until_ready("first");
-    // The way into it: the API server is known to the kubelet by its certificate.
+    // The API server authenticates to the kubelet with its certificate.
     assert_eq!(all.kubectl(&["logs", "first"]), "hello");
     assert_eq!(all.exec("first", "hostname"), "first");
     let shown = all.kubectl(&["get", "--raw", "/api/v1/nodes/n1/proxy/configz"]);
@@ -127,7 +130,7 @@ fn machines_join_by_tokens() {
     all.until_ready("second");
     assert_eq!(all.exec("second", "echo in"), "in");
     let log = fs::read_to_string(dir.join("log")).expect("a file");
-    assert!(log.contains("no routes between the pod CIDRs of nodes"), "{log}");
+    assert!(log.contains("the cluster has no ConfigMap kube-system/tiphys-network"), "{log}");
     let mut reset = cluster.command(BINARY);
     let reset = reset.args(["reset", "--data-dir=second", "--force"]).output().expect("nsenter is there");
     let why = String::from_utf8_lossy(&reset.stderr);
@@ -144,7 +147,7 @@ fn machines_join_by_tokens() {
     drop((kubelet, agent));
 }
 
-/// The API server of `up` talks to kubelets whose certificates its own CA has signed, and to no others.
+/// The API server of `up` connects only to kubelets whose certificates its own CA has signed.
 #[test]
 fn up_verifies_the_kubelets_of_machines_that_join() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -155,7 +158,10 @@ fn up_verifies_the_kubelets_of_machines_that_join() {
     let dir = cluster.dir.path();
     let tiphys = |args: &[&str]| {
         let mut command = Command::new(BINARY);
-        said(args, &command.args(args).env("KUBECONFIG", cluster.kubeconfig()).output().expect("the binary runs"))
+        success_output(
+            args,
+            &command.args(args).env("KUBECONFIG", cluster.kubeconfig()).output().expect("the binary runs"),
+        )
     };
     let join = tiphys(&["token", "create", TOKEN, "--print-join-command"]);
     assert!(join.contains(&format!("--server https://{ADDRESS}:6443 ")), "{join}");
@@ -185,7 +191,7 @@ fn up_verifies_the_kubelets_of_machines_that_join() {
         all.until_ready(node);
     }
     let logs = || String::from_utf8_lossy(&all.run(&["logs", "signed"]).stdout).into_owned();
-    all.until_or("the log over a signed certificate", logs, |said| said == "hello\n", || cluster.log());
+    all.until_or("the log over a signed certificate", logs, |log| log == "hello\n", || cluster.log());
     assert_eq!(all.exec("signed", "echo in"), "in");
     let why = all.refused(&["logs", "unsigned"]);
     assert!(why.contains("certificate"), "{why}");
@@ -212,7 +218,10 @@ fn invalid_kubelet_configurations_are_explained() {
         let mut command = Command::new(BINARY);
         command.args(["kubelet", "--kubeconfig=none", "--config"]).arg(dir.path().join("config.yaml"));
         let output = command.stdin(Stdio::null()).output().expect("the binary runs");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && expected.iter().all(|word| said.contains(word)), "{text}: {said}");
+        let error_text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && expected.iter().all(|word| error_text.contains(word)),
+            "{text}: {error_text}"
+        );
     }
 }

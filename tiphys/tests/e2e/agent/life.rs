@@ -2,23 +2,23 @@
 
 use std::time::Instant;
 
-use super::Do;
+use super::CaseFn;
 use super::case::{Case, condition, container};
 
-pub const CASES: &[(&str, Do)] = &[
+pub const CASES: &[(&str, CaseFn)] = &[
     ("init containers run in order", init_containers),
-    ("an init container that fails holds the pod back", failing_init),
-    ("a sidecar starts before and ends after", sidecar),
-    ("hooks are run at both ends", hooks),
-    ("a hook that fails is told", failing_hook),
-    ("a crash loop is slowed down", crash_loop),
+    ("a failing init container blocks the pod", failing_init),
+    ("a sidecar outlives the main container", sidecar),
+    ("hooks run after the start and before the stop", hooks),
+    ("a failing hook is reported", failing_hook),
+    ("a crash loop backs off", crash_loop),
     ("a container without memory is OOMKilled", out_of_memory),
     ("termination messages come from file or log", termination_messages),
-    ("a killed pause process makes a new sandbox", killed_pause),
+    ("a killed pause process creates a new sandbox", killed_pause),
     ("a deadline ends a pod", deadline),
-    ("rules decide who is restarted", restart_rules),
-    ("a deletion gives as much time as it says", deletion),
-    ("what cannot be made is told", impossible),
+    ("restart rules decide which containers restart", restart_rules),
+    ("a deletion grants its grace period", deletion),
+    ("impossible containers are reported", impossible),
 ];
 
 fn init_containers(case: &Case) {
@@ -74,7 +74,7 @@ fn failing_init(case: &Case) {
 }
 
 fn sidecar(case: &Case) {
-    let told = |name: &str, start: &str| {
+    let reported = |name: &str, start: &str| {
         format!(
             "name: {name}, image: IMAGE, volumeMounts: [{{name: work, mountPath: /work}}], command: [sh, -c, '{start} \
              echo {name} starts >> /work/order; trap \"echo {name} ends >> /work/order; exit 0\" TERM; \
@@ -88,8 +88,8 @@ fn sidecar(case: &Case) {
              initContainers: [{{{}, restartPolicy: Always, startupProbe: {{exec: {{command: [test, -f, /tmp/up]}}, \
              periodSeconds: 1}}}}], containers: [{{{}}}]",
             case.directory("order"),
-            told("beside", "sleep 0.5;"),
-            told("main", "")
+            reported("beside", "sleep 0.5;"),
+            reported("main", "")
         ),
     );
     let pod = case.until_ready("both");
@@ -119,7 +119,7 @@ fn hooks(case: &Case) {
          command: [sh, -c, 'trap \"exit 0\" TERM; while :; do sleep 0.1; done'], \
          lifecycle: {preStop: {sleep: {seconds: 2}}}}]",
     );
-    // The hook asks a server beside it, which tells of it. That it has no such page does not matter.
+    // The hook sends a request to a server in the same pod, which logs it. The missing page does not matter.
     case.pod(
         "asks",
         "initContainers: [{name: hears, image: IMAGE, restartPolicy: Always, command: [httpd, -f, -vv, -p, '8088'], \
@@ -136,8 +136,8 @@ fn hooks(case: &Case) {
     case.kubectl(&["delete", "pod", "sleeps"]);
     let took = started.elapsed().as_secs();
     assert!((2..15).contains(&took), "the hook sleeps for two seconds, not {took}");
-    let asked = case.kubectl(&["logs", "asks", "-c", "hears"]);
-    assert!(asked.contains("url:/begun"), "{asked}");
+    let logs = case.kubectl(&["logs", "asks", "-c", "hears"]);
+    assert!(logs.contains("url:/begun"), "{logs}");
 }
 
 fn failing_hook(case: &Case) {
@@ -189,7 +189,7 @@ fn out_of_memory(case: &Case) {
     case.pod("hungry", &format!("restartPolicy: Never, containers: [{{name: main, image: IMAGE, {hungry}}}]"));
     let pod = case.until_pod("hungry", "its end", |pod| pod.str("status.phase") == "Failed");
     let ended = container(&pod, "main").at("state.terminated").clone();
-    // containerd learns of the exit and of its reason by two events; it reports `Error` if the exit comes first.
+    // containerd receives the exit and its reason in two events; it reports `Error` if the exit comes first.
     let reason = match ended.str("reason") {
         "Error" if case.is_containerd() => "Error",
         _ => "OOMKilled",
@@ -217,7 +217,7 @@ fn termination_messages(case: &Case) {
     }
 }
 
-/// Nothing else of the pod changes: the runtime has to say so.
+/// Nothing else of the pod changes: the runtime has to report the exit.
 fn killed_pause(case: &Case) {
     if case.is_containerd() {
         return;
@@ -228,7 +228,7 @@ fn killed_pause(case: &Case) {
     let kill = format!(
         "for dir in /proc/[0-9]*; do [ \"$(tr -d '\\0' < $dir/cmdline)\" = '{title}' ] && kill -KILL ${{dir#/proc/}}; done"
     );
-    // Other processes end while it looks, which it complains about.
+    // The shell prints errors for processes that exit during the search.
     case.cluster.command("sh").args(["-c", &kill]).output().expect("a shell");
     case.until_event("web", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.");
     let is_anew =

@@ -1,17 +1,27 @@
-//! What users do with the real kubectl on a cluster of one node: on the built-in runtime, and on Debian's containerd.
-//! Each cluster is started once for all cases, and each case has a namespace. Needs root.
+//! Users' workflows with the real kubectl on a cluster of one node: on the built-in runtime, and on Debian's
+//! containerd. Each cluster is started once for all cases, and each case has a namespace. Needs root.
 
+mod applications;
 mod case;
 pub mod cluster;
+mod extension;
+mod helm;
+mod in_cluster;
 mod joins;
 mod life;
 mod network;
 mod node;
+mod nodes;
+mod own_dns;
 mod pinning;
 mod probes;
+mod proxies;
 mod pulls;
 mod resources;
+mod rollouts;
+mod scale;
 mod security;
+mod service_types;
 mod services;
 mod static_pods;
 mod stops;
@@ -26,15 +36,24 @@ use case::{Case, condition};
 use cluster::{Cluster, ENTER, Runtime, alone};
 use stdx::sync::Mutex;
 
-/// What a case does; it panics where something is not as it should be.
-pub type Do = fn(&Case);
+/// A case; it panics on a failure.
+pub type CaseFn = fn(&Case);
 
-const TABLES: [&[(&str, Do)]; 10] = [
-    // Those that wait longest first.
+/// Cases with names.
+pub type Table = &'static [(&'static str, CaseFn)];
+
+const TABLES: [Table; 16] = [
+    // Cases with the longest waits come first.
     life::CASES,
     probes::CASES,
     streams::CASES,
+    applications::CASES,
+    in_cluster::CASES,
+    extension::CASES,
+    helm::CASES,
+    service_types::CASES,
     services::CASES,
+    services::POLICY_CASES,
     pulls::CASES,
     volumes::CASES,
     network::CASES,
@@ -46,10 +65,11 @@ const TABLES: [&[(&str, Do)]; 10] = [
 /// So many cases go on at once: most of them wait most of the time.
 const AT_ONCE: usize = 8;
 
-/// Runs all cases; what failed, in words.
-fn failures(cluster: &Cluster) -> Vec<String> {
+/// Runs all cases of some tables; returns the failures.
+fn failures(cluster: &Cluster, tables: &[Table]) -> Vec<String> {
     let chosen = std::env::var("TIPHYS_TEST_CASE").unwrap_or_default();
-    let cases: Vec<&(&str, Do)> = TABLES.iter().copied().flatten().filter(|case| case.0.contains(&chosen)).collect();
+    let cases: Vec<&(&str, CaseFn)> =
+        tables.iter().copied().flatten().filter(|case| case.0.contains(&chosen)).collect();
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
@@ -73,19 +93,24 @@ fn failures(cluster: &Cluster) -> Vec<String> {
     failures.into_inner()
 }
 
-/// All cases, and that nothing is left of them.
+/// Runs all cases, and checks that nothing is left of them.
 fn suite(runtime: Runtime) {
     let cluster = Cluster::up(runtime);
-    let all = Case::of_cluster(&cluster);
-    all.until("a ready node", || all.read("/api/v1/nodes/node"), |node| condition(node, "Ready") == "True");
-    let failures = failures(&cluster);
-    assert!(failures.is_empty(), "{failures:#?}\n{}", cluster.log());
-    // Another connection: the server has closed that one meanwhile, since nothing was asked for long.
+    check(&cluster, &TABLES);
+    // A new connection: the server has closed the idle one meanwhile.
     leaves_nothing(&Case::of_cluster(&cluster));
 }
 
+/// All cases of some tables, when the node is ready.
+fn check(cluster: &Cluster, tables: &[Table]) {
+    let all = Case::of_cluster(cluster);
+    all.until("a ready node", || all.read("/api/v1/nodes/node"), |node| condition(node, "Ready") == "True");
+    let failures = failures(cluster, tables);
+    assert!(failures.is_empty(), "{failures:#?}\n{}", cluster.log());
+}
+
 fn leaves_nothing(all: &Case) {
-    all.kubectl(&["delete", "deployments,jobs,pods", "--all", "--all-namespaces", "--now"]);
+    all.kubectl(&["delete", "deployments,statefulsets,daemonsets,jobs,pods", "--all", "--all-namespaces", "--now"]);
     // The deletion may take longer than the server waits for the first request of a connection.
     let all = &Case::of_cluster(all.cluster);
     all.until("no pod", || all.read("/api/v1/pods").list("items").len(), |left| *left == 0);
@@ -114,6 +139,22 @@ fn on_containerd() {
     suite(Runtime::Containerd);
 }
 
+/// The cases of services, with another mode of the proxy.
+#[test]
+fn services_with_iptables() {
+    let cluster = Cluster::up_with(Runtime::Embedded, &["--proxy-mode", "iptables"]);
+    check(&cluster, &[services::CASES, services::POLICY_CASES, service_types::CASES, applications::CASES]);
+    assert_eq!(proxies::mode(&cluster), "iptables");
+}
+
+/// Without policies for pods: endpoints see the address of the node, which may always connect.
+#[test]
+fn services_with_userspace() {
+    let cluster = Cluster::up_with(Runtime::Embedded, &["--proxy-mode", "userspace"]);
+    check(&cluster, &[services::CASES, service_types::CASES, applications::CASES]);
+    assert_eq!(proxies::mode(&cluster), "userspace");
+}
+
 #[test]
 fn a_machine_without_cgroups_is_explained() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -122,9 +163,9 @@ fn a_machine_without_cgroups_is_explained() {
     let mut command = alone(&format!("{ENTER} && {unmount} && exec \"$0\" \"$@\""));
     command.args(["up", "--port", "6443", "--data-dir"]);
     let output = command.arg(dir.path().join("data")).output().expect("unshare is there");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("no cgroup file system is mounted"), "{said}");
-    assert_eq!(said.matches("--disable-agent").count(), 1, "{said}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("no cgroup file system is mounted"), "{text}");
+    assert_eq!(text.matches("--disable-agent").count(), 1, "{text}");
 }
 
 #[test]
@@ -141,7 +182,7 @@ fn unsuitable_machines_are_explained() {
         let mut command = alone(&format!("{ENTER} && exec \"$0\" \"$@\""));
         command.args(["up", "--port", "6443", "--data-dir"]);
         let output = command.arg(dir.path().join("data")).args(flags).output().expect("unshare is there");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && expected.iter().all(|word| said.contains(word)), "{flags:?}: {said}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && expected.iter().all(|word| text.contains(word)), "{flags:?}: {text}");
     }
 }

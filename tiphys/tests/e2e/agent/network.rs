@@ -1,16 +1,16 @@
 //! The network of a pod, its names and its files.
 
-use super::Do;
+use super::CaseFn;
 use super::case::{Case, condition, container};
 use super::cluster::ADDRESS;
 
-pub const CASES: &[(&str, Do)] = &[
+pub const CASES: &[(&str, CaseFn)] = &[
     ("pods reach each other", addresses),
     ("host network and host ports", host),
     ("pods reach the api server", api_server),
     ("host names and aliases", names),
     ("resolv conf by policy", dns),
-    ("processes shared or the hosts own", processes),
+    ("shared and host process namespaces", processes),
 ];
 
 const SERVE: &str =
@@ -26,8 +26,8 @@ fn addresses(case: &Case) {
     }
     let ip = case.until_ready("one").str("status.podIP").to_string();
     case.until_ready("two");
-    let asked = case.exec("two", &format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {ip} 8080 | tail -1"));
-    assert_eq!(asked, "one");
+    let reply = case.exec("two", &format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {ip} 8080 | tail -1"));
+    assert_eq!(reply, "one");
     let pod = case.pods("one");
     assert_eq!(pod.list("status.podIPs")[0].str("ip"), ip);
     assert_eq!((pod.str("status.hostIP"), pod.str("status.qosClass")), (ADDRESS, "BestEffort"));
@@ -52,8 +52,8 @@ fn api_server(case: &Case) {
     let volume = |name: &str, path: &str| format!("{{name: {name}, hostPath: {{path: {path}}}}}");
     let volumes = [volume("usr", "/usr"), volume("lib", "/usr/lib"), volume("lib64", "/usr/lib64")].join(", ");
     for (name, spec) in [("client", ""), ("host-client", "hostNetwork: true,")] {
-        let said = case.script(name, &ask, mounts, &format!("{spec} volumes: [{volumes}],"));
-        assert!(said.contains("APIGroupList"), "{name}: {said}");
+        let output = case.script(name, &ask, mounts, &format!("{spec} volumes: [{volumes}],"));
+        assert!(output.contains("APIGroupList"), "{name}: {output}");
     }
 }
 
@@ -75,21 +75,21 @@ fn host(case: &Case) {
 
 fn names(case: &Case) {
     let hosts = "hostname; hostname -f 2>/dev/null || true; cat /etc/hosts; cat /etc/hostname";
-    let said = case.script("plain", hosts, "", "hostAliases: [{ip: 192.0.2.99, hostnames: [far.example, far]}],");
-    assert!(said.starts_with("plain\n"), "{said}");
+    let output = case.script("plain", hosts, "", "hostAliases: [{ip: 192.0.2.99, hostnames: [far.example, far]}],");
+    assert!(output.starts_with("plain\n"), "{output}");
     for line in ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost", "192.0.2.99\tfar.example\tfar"] {
-        assert!(said.lines().any(|seen| seen == line), "{line}: {said}");
+        assert!(output.lines().any(|seen| seen == line), "{line}: {output}");
     }
     let ip = case.pods("plain").str("status.podIP").to_string();
-    assert!(said.contains(&format!("{ip}\tplain\n")), "{said}");
+    assert!(output.contains(&format!("{ip}\tplain\n")), "{output}");
     let domain = format!("sub.{}.svc.cluster.local", case.namespace);
-    let said = case.script("named", hosts, "", "hostname: first, subdomain: sub,");
-    assert!(said.starts_with(&format!("first\nfirst.{domain}\n")), "{said}");
-    assert!(said.contains(&format!("\tfirst.{domain}\tfirst\n")), "{said}");
-    let said = case.script("whole", hosts, "", "hostname: first, subdomain: sub, setHostnameAsFQDN: true,");
-    assert!(said.starts_with(&format!("first.{domain}\n")), "{said}");
-    let said = case.script("hosts", hosts, "", "hostNetwork: true,");
-    assert!(said.contains("# Kubernetes-managed hosts file (host network)."), "{said}");
+    let output = case.script("named", hosts, "", "hostname: first, subdomain: sub,");
+    assert!(output.starts_with(&format!("first\nfirst.{domain}\n")), "{output}");
+    assert!(output.contains(&format!("\tfirst.{domain}\tfirst\n")), "{output}");
+    let output = case.script("whole", hosts, "", "hostname: first, subdomain: sub, setHostnameAsFQDN: true,");
+    assert!(output.starts_with(&format!("first.{domain}\n")), "{output}");
+    let output = case.script("hosts", hosts, "", "hostNetwork: true,");
+    assert!(output.contains("# Kubernetes-managed hosts file (host network)."), "{output}");
 }
 
 fn dns(case: &Case) {
@@ -120,8 +120,8 @@ fn dns(case: &Case) {
 
 fn processes(case: &Case) {
     let look = "ps -o pid,args";
-    let said = case.script("alone", look, "", "");
-    assert!(said.lines().any(|line| line.trim().starts_with("1 ") && line.contains("sh -c")), "{said}");
+    let output = case.script("alone", look, "", "");
+    assert!(output.lines().any(|line| line.trim().starts_with("1 ") && line.contains("sh -c")), "{output}");
     case.pod(
         "together",
         "shareProcessNamespace: true, containers: [{name: main, image: IMAGE}, \
@@ -131,6 +131,6 @@ fn processes(case: &Case) {
     assert!(container(&pod, "other").bool("ready"));
     let seen = case.kubectl(&["exec", "together", "-c", "main", "--", "ps", "-o", "args"]);
     assert!(seen.contains("sleep 54321"), "{seen}");
-    let said = case.script("of-host", look, "", "hostPID: true,");
-    assert!(said.contains(" up --port 6443"), "{said}");
+    let output = case.script("of-host", look, "", "hostPID: true,");
+    assert!(output.contains(" up --port 6443"), "{output}");
 }

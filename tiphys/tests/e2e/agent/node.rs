@@ -1,13 +1,13 @@
 //! The node: its object, its port, and a Deployment on it.
 
-use super::Do;
+use super::CaseFn;
 use super::case::{Case, condition};
 use super::cluster::{ADDRESS, NODE};
 
-pub const CASES: &[(&str, Do)] = &[
-    ("the node says what it is", object),
+pub const CASES: &[(&str, CaseFn)] = &[
+    ("the node reports its status", object),
     ("the port of the node through the api server", port),
-    ("a deployment runs and answers", deployment),
+    ("a deployment runs and serves", deployment),
 ];
 
 fn object(case: &Case) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use cri::grpc::{Answering, Answers, BoxFuture, respond_stream, respond_unary, serve_calls};
+use cri::grpc::{BoxFuture, CallHandler, ResponseStream, respond_stream, respond_unary, serve_calls};
 use kubelet::resources::managers::devices::wire;
 
 use super::case::Case;
@@ -53,12 +53,12 @@ fn health(case: &Case<'_>) -> Option<(String, String)> {
 
 /// A plugin with one device, whose health a test changes.
 async fn serve_plugin(dir: &Path, health: tokio::sync::watch::Receiver<&'static str>) {
-    let answering: Answering = Arc::new(move |request| {
+    let answering: CallHandler = Arc::new(move |request| {
         let health = health.clone();
         match request.uri().path() {
             "/v1beta1.DevicePlugin/ListAndWatch" => respond_stream(
                 request,
-                move |_: wire::Empty| -> BoxFuture<'static, Answers<wire::ListAndWatchResponse>> {
+                move |_: wire::Empty| -> BoxFuture<'static, ResponseStream<wire::ListAndWatchResponse>> {
                     let lists = lists(health.clone());
                     Box::pin(async move { Ok(lists) })
                 },
@@ -79,13 +79,13 @@ async fn serve_plugin(dir: &Path, health: tokio::sync::watch::Receiver<&'static 
     };
     let channel = cri::grpc::dial(&dir.join("kubelet.sock"));
     tokio::spawn(async move {
-        let told: Result<wire::Empty, _> = cri::grpc::call(&channel, wire::REGISTER, register).await;
-        told.expect("registered");
+        let registered: Result<wire::Empty, _> = cri::grpc::call(&channel, wire::REGISTER, register).await;
+        registered.expect("registered");
     });
     serve_calls(listener, answering).await.expect("served");
 }
 
-fn lists(mut health: tokio::sync::watch::Receiver<&'static str>) -> Answers<wire::ListAndWatchResponse> {
+fn lists(mut health: tokio::sync::watch::Receiver<&'static str>) -> ResponseStream<wire::ListAndWatchResponse> {
     let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
         loop {
@@ -100,14 +100,14 @@ fn lists(mut health: tokio::sync::watch::Receiver<&'static str>) -> Answers<wire
         }
     });
     let next = move |context: &mut std::task::Context<'_>| receiver.poll_recv(context);
-    Box::pin(Polled(next))
+    Box::pin(PollStream(next))
 }
 
-/// A stream by the function that gives its next item.
-struct Polled<F>(F);
+/// A stream from a function that polls its next item.
+struct PollStream<F>(F);
 
 impl<T, F: FnMut(&mut std::task::Context<'_>) -> std::task::Poll<Option<T>> + Unpin> tokio_stream::Stream
-    for Polled<F>
+    for PollStream<F>
 {
     type Item = T;
 

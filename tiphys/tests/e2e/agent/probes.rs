@@ -2,15 +2,15 @@
 
 use api::Tree;
 
-use super::Do;
+use super::CaseFn;
 use super::case::{Case, condition, container};
 
-pub const CASES: &[(&str, Do)] = &[
+pub const CASES: &[(&str, CaseFn)] = &[
     ("readiness moves condition and endpoints", readiness),
-    ("liveness starts a container again", liveness),
+    ("a failed liveness probe restarts a container", liveness),
     ("a startup probe delays the other probes", startup),
-    ("http and tcp probes see a server come and go", servers),
-    ("readiness gates wait for others", gates),
+    ("http and tcp probes follow a server", servers),
+    ("readiness gates wait for their conditions", gates),
 ];
 
 fn endpoint_is_ready(case: &Case, service: &str) -> Option<bool> {

@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::process::Command;
 
-use runtime::images::{Config, Images, Silent};
+use runtime::images::{Config, Images, NoProgress};
 
-use super::Do;
+use super::CaseFn;
 use super::case::{Case, container};
 use crate::busybox;
 use crate::debian::{Registry, user};
 use crate::support::BINARY;
 
-pub const CASES: &[(&str, Do)] = &[
-    ("images that cannot be had", errors),
-    ("a pull secret opens a registry", with_secret),
+pub const CASES: &[(&str, CaseFn)] = &[
+    ("images that cannot be pulled", errors),
+    ("a pull secret authenticates to a registry", with_secret),
     ("an image imported while the cluster runs", imported),
 ];
 
@@ -46,17 +46,17 @@ fn errors(case: &Case) {
     case.until_event("odd", "InspectFailed", "Failed to apply default image tag \"Not-A-Name:1\": ");
 }
 
-/// Builds an image that sleeps, in a store of its own. Its name is in its configuration: the kubelet requires the
+/// Builds an image that sleeps, in a separate store. Its name is in its configuration: the kubelet requires the
 /// credentials of a pull for every image of the same content.
 fn build(tokio: &tokio::runtime::Runtime, directory: &Path, name: &str) -> (Images, String) {
     let images = Images::open(directory, Default::default()).expect("images");
     let cmd = ["sleep", "1000"].map(String::from).to_vec();
     let config = Config { cmd, env: vec![format!("NAME={name}")], ..Default::default() };
-    let id = tokio.block_on(images.build(name, vec![busybox::layer()], config, &Silent)).expect("an image");
+    let id = tokio.block_on(images.build(name, vec![busybox::layer()], config, &NoProgress)).expect("an image");
     (images, id)
 }
 
-/// `tiphys images` finds the store of the running cluster by itself; containerd has its own commands for its store.
+/// `tiphys images` finds the store of the running cluster; containerd has its own commands for its store.
 fn imported(case: &Case) {
     if case.is_containerd() {
         return;

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use api::Tree;
 
-use super::Do;
+use super::CaseFn;
 use super::case::{Case, container};
 
-pub const CASES: &[(&str, Do)] = &[
+pub const CASES: &[(&str, CaseFn)] = &[
     ("limits are in cgroups", limits),
     ("a pod is resized while it runs", resize),
     ("a resize may need a restart", restart),
-    ("memory in use is not taken away", shrink),
+    ("memory in use is not reclaimed", shrink),
 ];
 
 const FULL: &str = "{limits: {cpu: 100m, memory: 32Mi}, requests: {cpu: 100m, memory: 32Mi}}";
@@ -55,7 +55,7 @@ fn limits(case: &Case) {
     let burstable = sleeper(case, "part", "{requests: {cpu: 50m}}", "");
     let parent = group(case, &burstable, "cgroup.procs");
     assert_eq!(parent.parent().and_then(Path::file_name), Some("burstable".as_ref()));
-    // Those of containers stand below it.
+    // The cgroups of containers are below it.
     let inner = std::fs::read_dir(group(case, &pod, "cgroup.procs")).expect("a directory");
     assert!(inner.flatten().filter(|entry| entry.path().is_dir()).count() >= 1);
     case.kubectl(&["delete", "pod", "full", "--now"]);
@@ -74,7 +74,7 @@ fn is_pending(pod: &Tree) -> bool {
     pod.list("status.conditions").iter().any(|one| one.str("type").starts_with("PodResize"))
 }
 
-/// Waits until a pod has a limit of memory, and nothing is left to be done.
+/// Waits until a pod has a memory limit, and its resize is complete.
 fn until_resized(case: &Case, name: &str, memory: &str) -> Tree {
     case.until_pod(name, "the new size", |pod| {
         let main = container(pod, "main");
@@ -120,7 +120,7 @@ fn shrink(case: &Case) {
     );
     case.until_ready("fat");
     ask(case, "fat", r#"{"requests":{"memory":"8Mi"},"limits":{"memory":"8Mi"}}"#);
-    // First it is only under way; then it is told why not.
+    // The resize is in progress first; then its error is reported.
     let is_told =
         |one: &Tree| one.str("type") == "PodResizeInProgress" && one.str("message").contains("below current usage");
     let pod = case.until_pod("fat", "an error", |pod| pod.list("status.conditions").iter().any(is_told));

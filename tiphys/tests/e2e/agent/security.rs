@@ -1,14 +1,14 @@
 //! Security contexts: capabilities and users of containers.
 
-use super::Do;
+use super::CaseFn;
 use super::case::{Case, container};
 
-pub const CASES: &[(&str, Do)] = &[
+pub const CASES: &[(&str, CaseFn)] = &[
     ("users and groups", users),
-    ("rights are given and taken", rights),
+    ("capabilities are added and dropped", rights),
     ("kernel settings", sysctls),
     ("seccomp profiles", seccomp),
-    ("a runtime class that is not there", runtime_class),
+    ("a missing runtime class", runtime_class),
 ];
 
 fn users(case: &Case) {
@@ -53,8 +53,8 @@ fn sysctls(case: &Case) {
     if !case.is_containerd() {
         let none = "securityContext: {runAsUser: 1000, capabilities: {drop: [ALL]}}";
         let listen = "timeout 1 nc -l -p 443; [ $? -ne 1 ] && echo bound";
-        let said = case.script("low", listen, none, "");
-        assert!(said.ends_with("bound"), "a low port needs no capability: {said}");
+        let output = case.script("low", listen, none, "");
+        assert!(output.ends_with("bound"), "a low port needs no capability: {output}");
     }
     case.pod(
         "unsafe",

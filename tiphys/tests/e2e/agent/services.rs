@@ -5,18 +5,20 @@ use std::time::{Duration, Instant};
 
 use api::Tree;
 
-use super::Do;
+use super::Table;
 use super::case::Case;
 use super::cluster::ADDRESS;
 
-pub const CASES: &[(&str, Do)] = &[
+pub const CASES: Table = &[
     ("services by name and address", by_name_and_address),
     ("names of stateful pods", stateful),
     ("services without endpoints refuse", refused),
     ("external names and manual endpoints", external),
     ("the api server by its name", api_server),
-    ("network policies hold", policies),
 ];
+
+/// Not with the proxy mode userspace.
+pub const POLICY_CASES: Table = &[("network policies hold", policies)];
 
 const REPLICAS: usize = 3;
 const WEB: &str = "apiVersion: apps/v1
@@ -38,27 +40,42 @@ spec:
 ";
 
 /// A pod with the machine's own curl and resolver: those of the image are static, and load no modules.
-fn client(case: &Case, name: &str) {
-    let volume = |name: &str, path: &str| format!("{{name: {name}, hostPath: {{path: {path}}}}}");
-    let volumes = [volume("usr", "/usr"), volume("lib", "/usr/lib"), volume("lib64", "/usr/lib64")].join(", ");
-    let mounts = "[{name: usr, mountPath: /usr}, {name: lib, mountPath: /lib}, {name: lib64, mountPath: /lib64}]";
+pub fn client(case: &Case, name: &str) {
+    client_with(case, name, "", &[]);
+}
+
+/// The same with more of a spec, and with more of the machine's directories.
+pub fn client_with(case: &Case, name: &str, spec: &str, directories: &[(&str, &str)]) {
+    let (volumes, mounts) = machine_volumes(directories);
     case.pod(
         name,
         &format!(
-            "terminationGracePeriodSeconds: 1, volumes: [{volumes}], \
-             containers: [{{name: main, image: IMAGE, volumeMounts: {mounts}}}]"
+            "{spec} terminationGracePeriodSeconds: 1, volumes: [{volumes}], \
+             containers: [{{name: main, image: IMAGE, volumeMounts: [{mounts}]}}]"
         ),
     );
     case.until_ready(name);
 }
 
-/// The names of the pods that answer at a URL.
-fn answering(case: &Case, client: &str, url: &str) -> BTreeSet<String> {
+/// Volumes and mounts of the machine's programs, and of more of its directories at paths in the pod.
+pub fn machine_volumes(directories: &[(&str, &str)]) -> (String, String) {
+    let all = [("/usr", "/usr"), ("/usr/lib", "/lib"), ("/usr/lib64", "/lib64")].into_iter();
+    let all: Vec<(&str, &str)> = all.chain(directories.iter().copied()).collect();
+    let volume =
+        |(number, (path, _)): (usize, &(&str, &str))| format!("{{name: v{number}, hostPath: {{path: {path}}}}}");
+    let mount = |(number, (_, path)): (usize, &(&str, &str))| format!("{{name: v{number}, mountPath: {path}}}");
+    let volumes: Vec<String> = all.iter().enumerate().map(volume).collect();
+    let mounts: Vec<String> = all.iter().enumerate().map(mount).collect();
+    (volumes.join(", "), mounts.join(", "))
+}
+
+/// The names of the pods that respond at a URL.
+pub fn answering(case: &Case, client: &str, url: &str) -> BTreeSet<String> {
     let script = format!("for n in $(seq 1 24); do /usr/bin/curl -sS --max-time 5 {url} || echo FAILED; done");
     case.exec(client, &script).lines().map(str::to_string).collect()
 }
 
-fn service(case: &Case, name: &str) -> Tree {
+pub fn service(case: &Case, name: &str) -> Tree {
     case.object("services", name)
 }
 
@@ -112,12 +129,12 @@ fn by_name_and_address(case: &Case) {
     let last = last.first().expect("a name");
     let itself = case.exec(last, &format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {ip} 80 | tail -1"));
     assert_eq!(itself, *last, "a pod reaches itself through its service");
-    // A deleted service is gone at once.
+    // A deleted service stops working at once.
     case.kubectl(&["delete", "service", "web"]);
     case.until("no answer", || answering(case, "client", "http://web/"), |seen| seen.iter().all(|one| one == "FAILED"));
 }
 
-fn addresses_of(case: &Case, name: &str) -> BTreeSet<String> {
+pub fn addresses_of(case: &Case, name: &str) -> BTreeSet<String> {
     let found = case.exec("client", &format!("/usr/bin/getent ahosts {name} || true"));
     found.lines().filter_map(|line| line.split_whitespace().next().map(str::to_string)).collect()
 }
@@ -157,12 +174,12 @@ fn refused(case: &Case) {
     let ip = service(case, "empty").str("spec.clusterIP").to_string();
     let attempt = |url: String| {
         let begun = Instant::now();
-        let said = case.exec("client", &format!("/usr/bin/curl -sS --max-time 20 {url} 2>&1 || true"));
-        (said, begun.elapsed())
+        let output = case.exec("client", &format!("/usr/bin/curl -sS --max-time 20 {url} 2>&1 || true"));
+        (output, begun.elapsed())
     };
     let is_refused = |seen: &(String, Duration)| seen.0.contains("refused") || seen.0.contains("Couldn't connect");
-    let (said, took) = case.until("a refusal", || attempt(format!("http://{ip}/")), is_refused);
-    assert!(took < Duration::from_secs(15), "{said} after {took:?}");
+    let (output, took) = case.until("a refusal", || attempt(format!("http://{ip}/")), is_refused);
+    assert!(took < Duration::from_secs(15), "{output} after {took:?}");
 }
 
 fn external(case: &Case) {
@@ -202,20 +219,20 @@ fn api_server(case: &Case) {
             "cd /var/run/secrets/kubernetes.io/serviceaccount && /usr/bin/curl -sS --cacert ca.crt \
              -H \"Authorization: Bearer $(cat token)\" https://{host}/apis"
         );
-        let said = case.exec("client", &ask);
-        assert!(said.contains("APIGroupList"), "{host}: {said}");
+        let output = case.exec("client", &ask);
+        assert!(output.contains("APIGroupList"), "{host}: {output}");
     }
 }
 
-/// Through the service, whose address is judged by the real endpoint. Names are resolved and probes succeed all the time.
+/// Through the service: policies apply to the real endpoint. Names are resolved and probes succeed all the time.
 fn policies(case: &Case) {
     deploy(case);
     case.kubectl(&["expose", "deployment", "web", "--port=80", "--target-port=http"]);
     client(case, "friend");
     client(case, "other");
     let reaches = |client: &str| {
-        let said = case.exec(client, "/usr/bin/curl -sS --max-time 2 http://web/ || echo FAILED");
-        !said.contains("FAILED")
+        let output = case.exec(client, "/usr/bin/curl -sS --max-time 2 http://web/ || echo FAILED");
+        !output.contains("FAILED")
     };
     for client in ["friend", "other"] {
         case.until(&format!("{client} reaches web"), || reaches(client), |reached| *reached);

@@ -7,8 +7,8 @@ use std::process::Command;
 use super::case::{Case, condition, container};
 use super::cluster::{ANY_DISK, Cluster, ENTER, NODE, Runtime, cgroup_of};
 
-/// What the kubelet of a control plane's first machine gets before there is anything to ask: a CA, and a
-/// certificate of its own.
+/// The files of the kubelet of a control plane's first machine, before there is an API server: a CA, and its
+/// certificate.
 const CERTIFICATES: &str = "set -e; mkdir -p data/pki; cd data/pki; \
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=kubernetes-ca \
       -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,digitalSignature \
@@ -99,17 +99,17 @@ fn the_control_plane_comes_up_as_static_pods() {
         assert_eq!(pod.list("metadata.ownerReferences")[0].str("kind"), "Node");
         assert!(container(&pod, component).str("image").starts_with("tiphys.local/hello"), "{component}");
     }
-    // It is a whole cluster: controllers make pods, the scheduler gives them nodes, the agent runs them.
+    // This is a whole cluster: controllers create pods, the scheduler binds them, the kubelet runs them.
     all.kubectl(&["create", "deployment", "web", "--image=tiphys.local/hello"]);
     all.kubectl(&["rollout", "status", "deployment", "web", "--timeout=90s"]);
     assert!(all.kubectl(&["logs", "-n", "kube-system", "kube-scheduler-node", "--tail=1"]).len() > 1);
-    // A mirror only shows: who deletes it gets another.
+    // A mirror pod is only a copy: a deleted one is created again.
     let path = "/api/v1/namespaces/kube-system/pods/kube-scheduler-node";
     let before = all.read(path).str("metadata.uid").to_string();
     all.kubectl(&["delete", "pod", "-n", "kube-system", "kube-scheduler-node", "--wait=false"]);
     let is_another = |pod: &api::Tree| !pod.is_null() && pod.str("metadata.uid") != before;
     all.until("another mirror", || all.read(path), is_another);
-    // A manifest that goes takes its pod along.
+    // Removing a manifest removes its pod.
     fs::remove_file(cluster.dir.path().join("manifests/kube-scheduler.yaml")).expect("it is there");
     all.until("the end of the scheduler", || all.read(path), api::Tree::is_null);
 }

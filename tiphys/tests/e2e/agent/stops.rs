@@ -1,17 +1,20 @@
-//! How `up` stops: with its pods, or without them on request; and what is left on the machine, also after a kill.
+//! How `up` stops: with its pods, or without them on request; and the state that is left on the machine, also after a
+//! kill.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::case::{Case, Started, debians};
+use stdx::wait::until;
+
+use super::case::{Case, ChildProcess, debians};
 use super::cluster::{ANY_DISK, Cluster, ENTER, IMAGE, NODE, Runtime, cgroup_of, make_images};
 use crate::support::BINARY;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A machine that outlives its clusters. The file keeps `Cluster::run` from waiting for one.
+/// A machine that outlives its clusters. The file makes `Cluster::run` return without a cluster.
 fn machine() -> Cluster {
     let dir = tempfile::tempdir().expect("a directory");
     make_images(&dir.path().join("data/runtime/images"));
@@ -23,8 +26,8 @@ fn machine() -> Cluster {
 }
 
 /// `up` on a machine.
-struct Up {
-    process: Started,
+struct UpProcess {
+    process: ChildProcess,
     output: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
@@ -38,14 +41,14 @@ fn up(machine: &Cluster, flags: &[&str]) -> Command {
     command
 }
 
-impl Up {
-    fn start(machine: &Cluster, flags: &[&str]) -> Up {
+impl UpProcess {
+    fn start(machine: &Cluster, flags: &[&str]) -> UpProcess {
         let log = fs::File::options().append(true).open(machine.dir.path().join("log")).expect("a file");
         let mut process = up(machine, flags).stdout(Stdio::piped()).stderr(log).spawn().expect("nsenter is there");
         let mut output = BufReader::new(process.stdout.take().expect("it is piped")).lines();
         let is_ready = output.by_ref().map_while(Result::ok).any(|line| line.starts_with("ctrl-c stops it"));
         assert!(is_ready, "{}", machine.log());
-        Up { process: Started(process), output }
+        UpProcess { process: ChildProcess(process), output }
     }
 
     /// Signals the process itself, which nsenter has started.
@@ -55,21 +58,16 @@ impl Up {
         assert!(Command::new("kill").args([signal, child.trim()]).status().expect("kill is there").success());
     }
 
-    /// What it has said when it has ended.
+    /// Waits for the end of the process, and returns its output.
     fn finish(mut self) -> String {
-        let said: Vec<String> = self.output.by_ref().map_while(Result::ok).collect();
+        let printed: Vec<String> = self.output.by_ref().map_while(Result::ok).collect();
         wait(&mut self.process.0);
-        said.join("\n")
+        printed.join("\n")
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
 fn wait(process: &mut Child) {
-    let deadline = Instant::now() + DEADLINE;
-    while process.try_wait().expect("it is our child").is_none() {
-        assert!(Instant::now() < deadline, "it does not end");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the end of the process", DEADLINE, || process.try_wait().expect("it is our child").is_some());
 }
 
 fn shell(machine: &Cluster, script: &str) -> String {
@@ -77,12 +75,12 @@ fn shell(machine: &Cluster, script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_string()
 }
 
-/// Each kind of trace that a node could leave, and what shows it.
+/// Each kind of trace that a node could leave, and the current ones.
 fn traces(machine: &Cluster) -> Vec<(&'static str, String)> {
     let dir = machine.dir.path().display();
     let cgroups = machine.cgroups().iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n");
     vec![
-        // Those that have ended stay in the table here: no process of the machine asks for them.
+        // Zombies stay in the process table here: no process of the machine reaps them.
         (
             "process",
             shell(
@@ -105,7 +103,7 @@ fn assert_nothing_is_left(machine: &Cluster) {
     assert!(left.is_empty(), "{left:#?}\n{}", machine.log());
 }
 
-/// A pod with a volume in memory, a port of the machine, and a container that ends when it is told to.
+/// A pod with a volume in memory, a host port, and a container that exits on SIGTERM.
 fn make_pod(all: &Case) {
     all.until("its account", || all.object("serviceaccounts", "default"), |account| !account.is_null());
     all.pod(
@@ -117,10 +115,61 @@ fn make_pod(all: &Case) {
     all.until_ready("web");
 }
 
+#[test]
+fn simulated_hosts_end_with_their_cluster() {
+    let machine = machine();
+    make_images(&machine.dir.path().join("data/nodes/node-2/agent/runtime/images"));
+    let up = UpProcess::start(&machine, &["--nodes", "3"]);
+    let all = Case::of_cluster(&machine);
+    assert_eq!(all.kubectl(&["get", "nodes", "--output=name"]), "node/node\nnode/node-2\nnode/node-3");
+    let hosts = || shell(&machine, "ip -o link | grep -c tiphys0-n");
+    assert_eq!(hosts(), "3", "the bridge and two hosts");
+    // A pod of a host gets its grace period.
+    let mark = machine.dir.path().join("stopped");
+    fs::create_dir(&mark).expect("a directory");
+    all.until("its account", || all.object("serviceaccounts", "default"), |account| !account.is_null());
+    all.pod(
+        "graceful",
+        &format!(
+            "nodeName: node-2, volumes: [{{name: v, hostPath: {{path: {}}}}}], containers: [{{name: main, image: IMAGE, \
+             command: [sh, -c, 'trap \"touch /v/mark; exit 0\" TERM; while true; do sleep 0.1; done'], volumeMounts: \
+             [{{name: v, mountPath: /v}}]}}]",
+            mark.display()
+        ),
+    );
+    all.until_ready("graceful");
+    up.signal("-INT");
+    let printed = up.finish();
+    assert!(printed.ends_with("stopped"), "{printed}");
+    assert!(mark.join("mark").exists(), "it was not stopped gracefully");
+    assert_nothing_is_left(&machine);
+
+    // The hosts join again as the same nodes. After a kill, the next start and a reset find all their state.
+    let identity = |node: &str| all_nodes(&machine, node);
+    let up = UpProcess::start(&machine, &["--nodes", "3"]);
+    let before = identity("node-2");
+    up.signal("-KILL");
+    up.finish();
+    let up = UpProcess::start(&machine, &["--nodes", "3"]);
+    assert_eq!(identity("node-2"), before);
+    up.signal("-KILL");
+    up.finish();
+    assert!(reset(&machine, &["--force"]).output().expect("nsenter is there").status.success());
+    assert_nothing_is_left(&machine);
+}
+
+/// The identity of a node, once it is ready.
+fn all_nodes(machine: &Cluster, name: &str) -> String {
+    let all = Case::of_cluster(machine);
+    let path = format!("/api/v1/nodes/{name}");
+    let node = all.until("a ready node", || all.read(&path), |node| super::condition(node, "Ready") == "True");
+    node.str("metadata.uid").to_string()
+}
+
 fn refused(mut command: Command, words: &[&str]) {
     let output = command.stdin(Stdio::null()).output().expect("nsenter is there");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && words.iter().all(|word| said.contains(word)), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && words.iter().all(|word| printed.contains(word)), "{printed}");
 }
 
 fn reset(machine: &Cluster, flags: &[&str]) -> Command {
@@ -132,7 +181,7 @@ fn reset(machine: &Cluster, flags: &[&str]) -> Command {
 #[test]
 fn pods_stop_with_up_and_restart_with_the_next() {
     let machine = machine();
-    let first = Up::start(&machine, &["--data-dir", "data"]);
+    let first = UpProcess::start(&machine, &["--data-dir", "data"]);
     let all = Case::of_cluster(&machine);
     make_pod(&all);
     let before = traces(&machine);
@@ -149,20 +198,20 @@ fn pods_stop_with_up_and_restart_with_the_next() {
     refused(reset(&machine, &["--force"]), &[data, "pid"]);
 
     first.signal("-INT");
-    let said = first.finish();
+    let printed = first.finish();
     for words in ["stopping 1 pods", "✓ default/web", "stopped"] {
-        assert!(said.contains(words), "{said}");
+        assert!(printed.contains(words), "{printed}");
     }
     assert_nothing_is_left(&machine);
 
-    let second = Up::start(&machine, &["--data-dir", "data"]);
+    let second = UpProcess::start(&machine, &["--data-dir", "data"]);
     let all = Case::of_cluster(&machine);
     let pod = all.until_pod("web", "its return", |pod| {
         pod.list("status.containerStatuses").first().is_some_and(|one| one.int("restartCount") > Some(0))
     });
     assert_eq!(pod.str("spec.nodeName"), NODE);
     all.until_ready("web");
-    // A kill leaves everything; a reset finds it.
+    // A kill leaves all state; a reset removes it.
     second.signal("-KILL");
     drop(second.finish());
     refused(reset(&machine, &[]), &["--force"]);
@@ -176,24 +225,24 @@ fn pods_stop_with_up_and_restart_with_the_next() {
 #[test]
 fn keep_pods_keeps_them_running_once() {
     let machine = machine();
-    let first = Up::start(&machine, &["--data-dir", "data", "--keep-pods"]);
+    let first = UpProcess::start(&machine, &["--data-dir", "data", "--keep-pods"]);
     make_pod(&Case::of_cluster(&machine));
     first.signal("-TERM");
-    let said = first.finish();
-    assert!(said.contains("its pods keep running"), "{said}");
+    let printed = first.finish();
+    assert!(printed.contains("its pods keep running"), "{printed}");
     assert!(!machine.cgroups().is_empty());
 
-    // The same directory by another path: the pod is taken over, not made again.
+    // The same directory by another path: the pod is taken over, not created again.
     let name = machine.dir.path().file_name().expect("a name").to_string_lossy().into_owned();
     let flags = ["--data-dir", &format!("../{name}/data"), "--kubelet-arg=max-pods=7"];
-    let second = Up::start(&machine, &flags);
+    let second = UpProcess::start(&machine, &flags);
     let all = Case::of_cluster(&machine);
     all.until(
         "the flag of the kubelet",
         || all.read("/api/v1/nodes/node").str("status.capacity.pods").to_string(),
         |pods| pods == "7",
     );
-    // The images of the cluster that runs here, from wherever they are asked for.
+    // The images of the running cluster, from any working directory.
     assert!(shell(&machine, &format!("cd / && {BINARY} images list")).contains("suite.local/busybox"));
     let pod = all.until_ready("web");
     assert_eq!(pod.list("status.containerStatuses").first().and_then(|one| one.int("restartCount")), Some(0));
@@ -206,10 +255,10 @@ fn keep_pods_keeps_them_running_once() {
 #[test]
 fn second_signal_stops_immediately() {
     let machine = machine();
-    let up = Up::start(&machine, &["--data-dir", "data"]);
+    let up = UpProcess::start(&machine, &["--data-dir", "data"]);
     let all = Case::of_cluster(&machine);
     all.until("its account", || all.object("serviceaccounts", "default"), |account| !account.is_null());
-    // It does not listen to signals, and has much time.
+    // The container ignores signals, and has a long grace period.
     all.pod("deaf", "terminationGracePeriodSeconds: 3600, containers: [{name: main, image: IMAGE}]");
     all.until_ready("deaf");
     up.signal("-INT");
@@ -217,8 +266,8 @@ fn second_signal_stops_immediately() {
     let line = up.output.by_ref().map_while(Result::ok).find(|line| line.contains("stopping 1 pods"));
     assert!(line.is_some_and(|line| line.contains("ctrl-c again")));
     up.signal("-INT");
-    let said = up.finish();
-    assert!(said.contains("stopped immediately"), "{said}");
+    let printed = up.finish();
+    assert!(printed.contains("stopped immediately"), "{printed}");
     let output = reset(&machine, &["--force"]).output().expect("nsenter is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_nothing_is_left(&machine);
@@ -266,8 +315,8 @@ fn clusters_run_side_by_side() {
     for name in ["other", "third"] {
         make_images(&machine.dir.path().join(name).join("runtime/images"));
     }
-    let first = Up::start(&machine, &["--data-dir", "data"]);
-    let second = Up::start(&machine, &["--data-dir", "other", "--port", "6444"]);
+    let first = UpProcess::start(&machine, &["--data-dir", "data"]);
+    let second = UpProcess::start(&machine, &["--data-dir", "other", "--port", "6444"]);
     let addresses = ["data", "other"].map(|data_dir| serving_pod(&machine, data_dir));
     assert!(addresses[0].starts_with("10.42.") && addresses[1].starts_with("10.43."), "{addresses:?}");
     assert_serves(&machine, &addresses[0], "data");
@@ -277,18 +326,18 @@ fn clusters_run_side_by_side() {
     // The pods of a killed cluster keep their network.
     second.signal("-KILL");
     drop(second.finish());
-    let third = Up::start(&machine, &["--data-dir", "third", "--port", "6445"]);
+    let third = UpProcess::start(&machine, &["--data-dir", "third", "--port", "6445"]);
     let address = serving_pod(&machine, "third");
     assert!(address.starts_with("10.44."), "{address}");
     assert_serves(&machine, &address, "third");
     assert_serves(&machine, &addresses[1], "other");
     assert_serves(&machine, &addresses[0], "data");
 
-    // The end of one leaves the others alone.
+    // Stopping one cluster does not affect the others.
     first.signal("-INT");
     first.finish();
     assert_serves(&machine, &addresses[1], "other");
-    let second = Up::start(&machine, &["--data-dir", "other", "--port", "6444"]);
+    let second = UpProcess::start(&machine, &["--data-dir", "other", "--port", "6444"]);
     assert_eq!(kubectl(&machine, "other", &["get", "pod", "web", "--output=jsonpath={.status.podIP}"]), addresses[1]);
     assert_serves(&machine, &address, "third");
     for up in [second, third] {

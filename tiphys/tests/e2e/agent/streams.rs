@@ -5,26 +5,26 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::Do;
-use super::case::{Case, Started, container, debians, said};
+use super::CaseFn;
+use super::case::{Case, ChildProcess, container, debians, success_output};
 use crate::kubectl::binaries;
 
-pub const CASES: &[(&str, Do)] = &[
+pub const CASES: &[(&str, CaseFn)] = &[
     ("logs in every form", logs),
     ("logs are followed to their end", following),
-    ("logs are put aside and lose no line", rotation),
+    ("log rotation loses no line", rotation),
     ("exec by every kubectl", exec),
     ("attach by every kubectl", attach),
     ("port-forward by every kubectl", port_forward),
     ("files are copied both ways", copy),
-    ("ephemeral containers look into others", debug),
+    ("ephemeral containers inspect their target", debug),
 ];
 
 fn newest() -> ((u32, u32), PathBuf) {
     binaries().into_iter().next_back().expect("Debian's is there")
 }
 
-/// All there are; of both sorts one where the way from the agent on is another's.
+/// All kubectls on the built-in runtime; with containerd, one with SPDY and one with WebSocket.
 fn kubectls(case: &Case) -> Vec<((u32, u32), PathBuf)> {
     match case.is_containerd() {
         false => binaries().into_iter().collect(),
@@ -56,7 +56,7 @@ fn logs(case: &Case) {
     let refused = case.refused(&["logs", "talks", "-c", "first", "--previous"]);
     assert!(refused.contains("previous terminated container \"first\" in pod \"talks\" not found"), "{refused}");
     let ((major, minor), kubectl) = newest();
-    let shown = said(&["logs"], &case.run_by(&kubectl, &["logs", "talks", "-c", "first", "--tail=1"]));
+    let shown = success_output(&["logs"], &case.run_by(&kubectl, &["logs", "talks", "-c", "first", "--tail=1"]));
     assert_eq!(shown, "to-stderr", "{major}.{minor}");
 }
 
@@ -70,7 +70,7 @@ fn following(case: &Case) {
     assert_eq!(case.kubectl(&["logs", "-f", "counts"]), "1\n2\n3");
 }
 
-/// A client that reads from the beginning, or has followed all the time, sees every line once.
+/// A client that reads from the beginning, or has followed all the time, gets every line once.
 fn rotation(case: &Case) {
     let burst = "m=$n; while [ $n -lt $((m+1000)) ]; do echo $n of many lines that fill a file sooner or later, it is long; n=$((n+1)); done";
     let write = format!("n=0; for round in 1 2 3 4 5; do {burst}; sleep 4; done; touch /tmp/done; exec sleep 1000");
@@ -95,7 +95,7 @@ fn rotation(case: &Case) {
     let read = case.kubectl(&["logs", "many"]);
     assert!(is_whole(&read), "{} lines", read.lines().count());
     case.kubectl(&["delete", "pod", "many", "--now"]);
-    Started(follower).finish();
+    ChildProcess(follower).finish();
     let followed = std::fs::read_to_string(followed).expect("what it has seen");
     assert!(is_whole(&followed), "{} lines", followed.lines().count());
 }
@@ -128,7 +128,7 @@ fn exec(case: &Case) {
     assert!(refused.contains("pods \"nobody\" not found"), "{refused}");
 }
 
-/// A command of kubectl's on a terminal of 33 lines of 99 columns; its code, and what the terminal showed.
+/// Runs a command of kubectl on a terminal of 33 lines of 99 columns; returns its exit code and the output.
 fn on_terminal(case: &Case, kubectl: &Path, command: &str, typed: &str) -> (Option<i32>, String) {
     let line = format!("stty rows 33 cols 99; {} -n {} {command}", kubectl.display(), case.namespace);
     let mut script = Command::new("script")
@@ -138,7 +138,7 @@ fn on_terminal(case: &Case, kubectl: &Path, command: &str, typed: &str) -> (Opti
         .stdout(Stdio::piped())
         .spawn()
         .expect("Debian's script is there");
-    // The end of what is typed would be typed too: it stays open until the command has ended.
+    // Closing the input would be sent to the terminal too: it stays open until the command has ended.
     let mut stdin = script.stdin.take().expect("it is piped");
     stdin.write_all(typed.as_bytes()).expect("it reads");
     let mut shown = Vec::new();
@@ -156,7 +156,7 @@ fn attach(case: &Case) {
             "restartPolicy: Never, containers: [{name: main, image: IMAGE, command: [sh], stdin: true, tty: true, stdinOnce: true}]",
         );
         case.until_ready(&name);
-        // containerd loses what is said right before the end.
+        // containerd loses output right before the exit.
         let seen = on_terminal(
             case,
             &kubectl,
@@ -216,7 +216,8 @@ fn copy(case: &Case) {
     let long = "0123456789".repeat(100_000);
     let here = case.file("long", &long);
     for ((major, minor), kubectl) in [((1, 20), debians()), newest()] {
-        let copied = |from: &str, to: &str| said(&["cp", from, to], &case.run_by(&kubectl, &["cp", from, to]));
+        let copied =
+            |from: &str, to: &str| success_output(&["cp", from, to], &case.run_by(&kubectl, &["cp", from, to]));
         copied(&here, "web:/tmp/long");
         assert_eq!(case.exec("web", "wc -c < /tmp/long"), "1000000", "{major}.{minor}");
         let back = format!("{here}-back");
@@ -249,7 +250,7 @@ fn debug(case: &Case) {
     if (major, minor) < (1, 27) {
         return;
     }
-    let run = |args: &[&str]| said(args, &case.run_by(&kubectl, args));
+    let run = |args: &[&str]| success_output(args, &case.run_by(&kubectl, args));
     let image = format!("--image={image}");
     run(&["debug", "web", "-c", "second", &image, "--target=main", "--profile=general", "--", "ps", "-o", "args"]);
     assert!(ended("second").contains("sleep 54321"));

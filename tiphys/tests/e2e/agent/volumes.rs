@@ -1,27 +1,27 @@
-//! Every kind of volume, as a container sees it.
+//! Every kind of volume, inside a container.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use super::Do;
+use super::CaseFn;
 use super::case::{Case, container};
 use super::cluster::FILES;
 
-pub const CASES: &[(&str, Do)] = &[
+pub const CASES: &[(&str, CaseFn)] = &[
     ("config maps and secrets are files", projected_files),
     ("a changed config map reaches a running pod", changes),
-    ("the pod knows itself by files and tokens", about_itself),
+    ("downward api files and tokens", about_itself),
     ("empty directories on disk and in memory", empty_dirs),
     ("paths of the host by their types", host_paths),
-    ("a part of a volume, and never more", sub_paths),
+    ("a subpath never leaves its volume", sub_paths),
     ("groups and modes of volumes", ownership),
     ("an image is a volume", image_volume),
-    ("a local volume is claimed and comes back", claims),
+    ("a claim keeps its local volume", claims),
     ("env of all sources", env),
-    ("env of a file that another container wrote", env_files),
+    ("env of a file that an init container wrote", env_files),
     ("a directory of the node as a local volume", local_volume),
-    ("a volume whose image is not there", missing_image_volume),
+    ("a volume with a missing image", missing_image_volume),
 ];
 
 const OBJECTS: &str = "
@@ -39,7 +39,7 @@ stringData: {word: open, other: shut}
 
 fn projected_files(case: &Case) {
     case.apply(OBJECTS);
-    let said = case.script(
+    let text = case.script(
         "reads",
         "cd /settings && cat color && wc -c < bytes && ls && cat /hidden/word && ls /hidden && stat -Lc %a /hidden/word \
          /settings/color /some/deep/c && cat /some/deep/c /some/w && ls /some; touch /settings/x 2>/dev/null || echo read-only; \
@@ -53,7 +53,7 @@ fn projected_files(case: &Case) {
          {secret: {name: hidden, items: [{key: word, path: w}]}}]}}],",
     );
     assert_eq!(
-        said,
+        text,
         "blue3\nbytes\ncolor\ntext\nopenother\nword\n400\n644\n640\nblueopendeep\nw\nread-only\nnothing",
         "{:?}",
         case.events("reads")
@@ -149,13 +149,13 @@ fn host_paths(case: &Case) {
     ];
     let volumes: Vec<&str> = good.iter().map(|(volume, _)| volume.as_str()).collect();
     let mounts: Vec<&str> = good.iter().map(|(_, mount)| mount.as_str()).collect();
-    let said = case.script(
+    let text = case.script(
         "good",
         "cat /any/file /dir/file /file; echo in > /newfile; touch /newdir/made",
         &format!("volumeMounts: [{}]", mounts.join(", ")),
         &format!("volumes: [{}, {{name: dev, hostPath: {{path: /dev/null, type: CharDevice}}}}],", volumes.join(", ")),
     );
-    assert_eq!(said, "of the host\nof the host\nof the host");
+    assert_eq!(text, "of the host\nof the host\nof the host");
     assert_eq!(fs::read_to_string(format!("{directory}/newfile")).expect("a file"), "in\n");
     assert!(fs::exists(format!("{directory}/newdir/made")).expect("a look"));
     let mode =
@@ -182,7 +182,7 @@ fn sub_paths(case: &Case) {
     fs::write(format!("{directory}/inner/file"), "inner\n").expect("a file");
     symlink("/etc", format!("{directory}/out")).expect("a link");
     let volume = format!("volumes: [{{name: host, hostPath: {{path: {directory:?}}}}}],");
-    let said = case.script(
+    let text = case.script(
         "parts",
         "cat /inner/file /one; ls /made; echo x > /mine/file",
         "env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}], \
@@ -191,7 +191,7 @@ fn sub_paths(case: &Case) {
          {name: host, mountPath: /mine, subPathExpr: of-$(POD)}]",
         &volume,
     );
-    assert_eq!(said, "inner\ninner");
+    assert_eq!(text, "inner\ninner");
     assert!(fs::exists(format!("{directory}/of-parts/file")).expect("a look"));
     case.pod(
         "escapes",
@@ -208,7 +208,7 @@ fn sub_paths(case: &Case) {
 
 fn ownership(case: &Case) {
     case.apply(OBJECTS);
-    let said = case.script(
+    let text = case.script(
         "group",
         "id; stat -c '%g %a' /disk; stat -Lc '%u %g %a' /hidden/word /settings/color; echo x > /disk/f && stat -c %g /disk/f",
         "volumeMounts: [{name: disk, mountPath: /disk}, {name: hidden, mountPath: /hidden}, {name: settings, mountPath: /settings}]",
@@ -216,7 +216,7 @@ fn ownership(case: &Case) {
          volumes: [{name: disk, emptyDir: {}}, {name: hidden, secret: {secretName: hidden, defaultMode: 0400}}, \
          {name: settings, configMap: {name: settings}}],",
     );
-    assert_eq!(said, "uid=1000 gid=3000 groups=2000,3000,4000\n2000 2777\n0 2000 440\n0 2000 644\n2000",);
+    assert_eq!(text, "uid=1000 gid=3000 groups=2000,3000,4000\n2000 2777\n0 2000 440\n0 2000 644\n2000",);
 }
 
 fn image_volume(case: &Case) {
@@ -228,7 +228,7 @@ fn image_volume(case: &Case) {
         ),
     );
     if case.is_containerd() {
-        // Containerd knows such mounts from version 2.1 on; it makes a directory of nothing.
+        // containerd supports such mounts from version 2.1 on; before, it creates an empty directory.
         case.until_pod("shows", "any end", |pod| !pod.at("status.containerStatuses").is_null());
         return;
     }
@@ -265,13 +265,13 @@ fn claims(case: &Case) {
     case.until_event("lost", "FailedScheduling", "persistentvolumeclaim \"none\" not found");
 }
 
-/// The annotation of the node says where to look; the volume says what may go.
+/// The annotation of the node names the directory; the state of the volume decides whether it is erased.
 fn erased_only_when_released(case: &Case, volume: &str) {
     let address = format!("/api/v1/persistentvolumes/{volume}");
     let directory = PathBuf::from(case.read(&address).str("spec.hostPath.path"));
-    let asked =
+    let requested =
         format!(r#"{{"metadata":{{"annotations":{{"tiphys.io/volumes-to-erase":"[\"{}\"]"}}}}}}"#, directory.display());
-    case.patch("/api/v1/nodes/node", &asked);
+    case.patch("/api/v1/nodes/node", &requested);
     let log = || fs::read_to_string(case.cluster.dir.path().join("log")).unwrap_or_default();
     case.until("a refusal", || log().contains(&format!("the volume {volume} is not released")), |refused| *refused);
     assert!(directory.join("file").exists(), "a volume that is bound is not erased");
@@ -284,7 +284,7 @@ fn erased_only_when_released(case: &Case, volume: &str) {
 fn env(case: &Case) {
     case.apply(OBJECTS);
     case.apply("{apiVersion: v1, kind: Service, metadata: {name: the-db}, spec: {ports: [{port: 5432}]}}");
-    let said = case.script(
+    let text = case.script(
         "shows",
         "env | sort",
         "args: [unused], envFrom: [{configMapRef: {name: settings}, prefix: C_}, {secretRef: {name: hidden}}, \
@@ -328,9 +328,9 @@ fn env(case: &Case) {
         "THE_DB_SERVICE_PORT=5432",
         "KUBERNETES_SERVICE_PORT_HTTPS=443",
     ] {
-        assert!(said.lines().any(|seen| seen == line), "{line}: {said}");
+        assert!(text.lines().any(|seen| seen == line), "{line}: {text}");
     }
-    assert!(!said.contains("MAYBE="), "{said}");
+    assert!(!text.contains("MAYBE="), "{text}");
 }
 
 fn env_files(case: &Case) {
@@ -384,13 +384,13 @@ spec: {{accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: loc
         space = case.namespace
     );
     case.kubectl(&["apply", "-f", &case.file("local.yaml", &manifest)]);
-    let said = case.script(
+    let text = case.script(
         "uses",
         "cat /local/file; echo back > /local/answer; stat -c %g /local; grep -c ' /local .*noexec' /proc/mounts",
         "volumeMounts: [{name: local, mountPath: /local}]",
         "securityContext: {fsGroup: 4321}, volumes: [{name: local, persistentVolumeClaim: {claimName: by-hand}}],",
     );
-    assert_eq!(said, "of the node\n4321\n1", "{:?}", case.events("uses"));
+    assert_eq!(text, "of the node\n4321\n1", "{:?}", case.events("uses"));
     assert_eq!(fs::read_to_string(format!("{directory}/answer")).expect("an answer"), "back\n");
     case.kubectl(&["delete", "pod/uses", "pvc/by-hand", &format!("pv/local-of-{}", case.namespace)]);
     assert!(fs::exists(format!("{directory}/answer")).expect("a look"), "what a pod wrote stays");

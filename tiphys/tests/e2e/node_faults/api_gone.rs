@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use stdx::wait::{Seen, until_ok};
+use stdx::wait::{LazyDescription, until_ok};
 
 use super::world::{PODS, World, condition, size};
 use super::{noting_pod, pod_path, shell_pod, start_kubelet, starts};
@@ -14,14 +14,14 @@ fn pods_keep_running_without_the_api_server() {
     let server = world.start_up(&["--disable-agent"]);
     let _agent = start_kubelet(&world, "");
     world.create(PODS, &noting_pod("steady"));
-    // It is healthy until its file is removed.
+    // The container is healthy until its file is removed.
     let script = "echo start >> /data/starts; /host/busybox touch /data/well; trap 'exit 0' TERM; /host/busybox sleep 1000000 & wait";
     let probe = "livenessProbe: {exec: {command: [/host/busybox, test, -e, /data/well]}, periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 1}";
     world.create(PODS, &shell_pod("unwell", script, probe));
     let steady = world.until_ready("steady");
     let uid = world.until_ready("unwell").str("metadata.uid").to_string();
     server.kill();
-    // Each time it waits longer before it is started again: in whole size this takes minutes.
+    // The backoff of the container grows each time: the full size takes minutes.
     let rounds = size(1, 4);
     for round in 1..=rounds {
         wait(&world, || fs::remove_file(root_of(&world, &uid).join("well")).is_ok());
@@ -40,7 +40,7 @@ fn pods_keep_running_without_the_api_server() {
 }
 
 fn wait(world: &World, is_right: impl Fn() -> bool) {
-    let look = || if is_right() { Ok(()) } else { Err(Seen(|| world.log())) };
+    let look = || if is_right() { Ok(()) } else { Err(LazyDescription(|| world.log())) };
     until_ok("the container is started again", Duration::from_secs(120), look);
 }
 

@@ -7,7 +7,7 @@ use api::Tree;
 use super::pod_path;
 use super::world::{PODS, World, condition, size};
 
-/// Room for slow machines: these are no measurements.
+/// A generous timeout for slow machines: these are no measurements.
 const LONG: Duration = Duration::from_secs(180);
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
@@ -39,7 +39,7 @@ fn pod_of_a_hundred_containers_runs_and_stops() {
     world.until_gone("crowd");
 }
 
-/// As many pods as a node takes, each probed twice a second.
+/// The maximum number of pods of a node, each probed twice a second.
 #[test]
 fn full_node_survives_a_restart_of_its_kubelet() {
     let count = size(40, 110);

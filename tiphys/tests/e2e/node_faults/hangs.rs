@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::world::{PODS, World, condition};
 use super::{noting_pod, pod_path, shell_pod};
 
-/// A registry that takes every connection and says nothing.
+/// A registry that accepts every connection and never responds.
 #[test]
 fn hanging_registry_blocks_only_its_pods() {
     let (world, _up) = World::up(1, &[]);
@@ -47,7 +47,7 @@ fn hanging_hooks_end_with_the_grace_period() {
     world.create(PODS, &shell_pod("begins", script, &format!("lifecycle: {{postStart: {{{forever}}}}}")));
     world.create(PODS, &shell_pod("ends", script, &format!("lifecycle: {{preStop: {{{forever}}}}}")));
     world.until_ready("ends");
-    // It runs, but is not told of as such while its hook does.
+    // The container runs, but is not ready while its hook runs.
     world.until("a start", "/api/v1/namespaces/default/events", |events| {
         let is_start =
             |event: &api::Tree| event.str("reason") == "Started" && event.str("involvedObject.name") == "begins";
@@ -65,13 +65,13 @@ fn hanging_hooks_end_with_the_grace_period() {
     world.until_ready("after");
 }
 
-/// Directories of pods on a disk that becomes full: what runs goes on, what cannot start is told why, and starts once
-/// there is room.
+/// Directories of pods on a full disk: running pods keep running, a pod that cannot start has an error, and starts once
+/// the disk has space.
 #[test]
 fn full_disk_stops_no_running_pod() {
     let world = World::new(1);
     world.shell("mkdir -p small && mount -t tmpfs -o size=4m none small");
-    // The node does not defend itself: that is another matter.
+    // Without eviction, which other tests cover.
     std::fs::write(world.path("kubelet.yaml"), super::UNDEFENDED).expect("a file");
     let _up = world.start_up(&["--root-dir", &world.path("small"), "--kubelet-config", &world.path("kubelet.yaml")]);
     world.until_ready_node();

@@ -15,35 +15,35 @@ const ROUNDS: u64 = 3;
 
 /// Pods that are not deleted, those created before each kill, and the maximum number.
 #[derive(Clone, Copy)]
-struct Numbers {
+struct PodCounts {
     steady: usize,
     made: usize,
     most: usize,
 }
 
-impl Numbers {
-    fn chosen() -> Numbers {
-        Numbers { steady: size(3, 40), made: size(4, 40), most: size(12, 100) }
+impl PodCounts {
+    fn chosen() -> PodCounts {
+        PodCounts { steady: size(3, 40), made: size(4, 40), most: size(12, 100) }
     }
 }
 
-/// Pods as they should be.
-struct Churn {
+/// The desired pods.
+struct PodChurn {
     world: World,
     image: &'static str,
     wanted: BTreeSet<String>,
     made: u64,
-    /// Each container by its pod, as it was first seen to run, and how often the pod had started one by then.
+    /// The first container of each pod, and how often the pod had started one by then.
     seen: BTreeMap<String, (String, i64)>,
-    /// The thousandths of a core that pods ask for, where that is not what they began with.
+    /// The millicores that pods request after a resize.
     resized: BTreeMap<String, u64>,
-    numbers: Numbers,
+    numbers: PodCounts,
 }
 
-impl Churn {
-    fn new(world: World, image: &'static str) -> Churn {
+impl PodChurn {
+    fn new(world: World, image: &'static str) -> PodChurn {
         let (wanted, seen, resized) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
-        let mut churn = Churn { world, image, wanted, made: 0, seen, resized, numbers: Numbers::chosen() };
+        let mut churn = PodChurn { world, image, wanted, made: 0, seen, resized, numbers: PodCounts::chosen() };
         for _ in 0..churn.numbers.steady {
             churn.create();
         }
@@ -59,7 +59,7 @@ impl Churn {
         self.wanted.insert(name);
     }
 
-    /// Some of those that were not there from the beginning.
+    /// Deletes a random pod that did not exist from the beginning.
     fn delete(&mut self) {
         let steady: BTreeSet<String> = (0..self.numbers.steady).map(|at| format!("pod-{at}")).collect();
         let others: Vec<String> = self.wanted.difference(&steady).cloned().collect();
@@ -69,7 +69,7 @@ impl Churn {
         self.resized.remove(name);
     }
 
-    /// Asks for another share of the cores for one of them.
+    /// Resizes the CPU request of a random pod.
     fn resize(&mut self) {
         let at = self.world.below(self.wanted.len() as u64) as usize;
         let Some(name) = self.wanted.iter().nth(at).cloned() else { return };
@@ -85,7 +85,7 @@ impl Churn {
         self.resized.insert(name, millis);
     }
 
-    /// Asks for much at once, and lets a moment of it pass.
+    /// Makes many changes at once, and waits a moment.
     fn stir(&mut self) {
         for _ in 0..self.numbers.made {
             self.create();
@@ -99,7 +99,7 @@ impl Churn {
         self.world.pass(400);
     }
 
-    /// All is as it was asked for, and no container has been started twice.
+    /// Waits until all pods are as desired, and checks that no container has been started twice.
     fn settle(&mut self) {
         let (wanted, resized) = (self.wanted.clone(), self.resized.clone());
         let list = self.world.until("pods as they were asked for", PODS, |list| {
@@ -122,7 +122,7 @@ impl Churn {
         let id = status.str("containerID").to_string();
         match self.seen.get(&uid) {
             Some(first) => assert_eq!(*first, (id.clone(), started), "{name} has its container and its volume"),
-            // Containerd forgets what it was starting when it was killed; no pod runs twice all the same.
+            // A killed containerd loses the containers that it was starting; still, no pod runs twice.
             None if self.image == IMAGE => assert!(restarts < 2 && started <= restarts + 1, "{name}: {started}"),
             None => assert_eq!((restarts, started), (0, 1), "{name} was started once, and its volume is whole"),
         }
@@ -150,7 +150,7 @@ fn has_its_share(pod: &Tree, resized: &BTreeMap<String, u64>) -> bool {
 fn killing_the_kubelet_restarts_loses_and_doubles_nothing() {
     for seed in 0..seeds(1) {
         let (world, mut up) = World::up(seed, &[]);
-        let mut churn = Churn::new(world, EMBEDDED);
+        let mut churn = PodChurn::new(world, EMBEDDED);
         for _ in 0..ROUNDS {
             churn.stir();
             up.kill();
@@ -160,12 +160,13 @@ fn killing_the_kubelet_restarts_loses_and_doubles_nothing() {
     }
 }
 
-/// What containers' processes are forked from is not needed by those that run, and is there again for the next.
+/// Running pods do not need the zygote, from which processes of containers are forked; a new one is started for the
+/// next pod.
 #[test]
 fn killing_the_zygote_blocks_no_pod() {
     for seed in 0..seeds(1) {
         let (world, up) = World::up(seed, &[]);
-        let mut churn = Churn::new(world, EMBEDDED);
+        let mut churn = PodChurn::new(world, EMBEDDED);
         for _ in 0..ROUNDS {
             churn.stir();
             signal("-KILL", &zygote(&up));
@@ -175,7 +176,7 @@ fn killing_the_zygote_blocks_no_pod() {
     }
 }
 
-/// Containers of containerd's run on without it. While its socket is dead the node says so.
+/// Containers keep running without containerd. While its socket is dead, the node is not ready.
 #[test]
 fn killing_containerd_restarts_loses_and_doubles_nothing() {
     for seed in 0..seeds(1) {
@@ -183,13 +184,13 @@ fn killing_containerd_restarts_loses_and_doubles_nothing() {
         prepare_containerd(world.dir.path());
         let mut containerd = start_containerd(&world);
         world.shell("ctr -a cri.sock -n k8s.io images import images.tar >/dev/null");
-        // It does not answer every call that it had begun before it was killed.
+        // A killed containerd does not respond to every call in flight.
         std::fs::write(world.path("kubelet.yaml"), format!("{UNDEFENDED}runtimeRequestTimeout: 15s\n"))
             .expect("a file");
         let flags = ["--container-runtime-endpoint", &world.path("cri.sock")];
         let _up = world.start_up(&[&flags[..], &["--kubelet-config", &world.path("kubelet.yaml")]].concat());
         world.until_ready_node();
-        let mut churn = Churn::new(world, IMAGE);
+        let mut churn = PodChurn::new(world, IMAGE);
         for round in 0..ROUNDS {
             churn.stir();
             containerd.kill();

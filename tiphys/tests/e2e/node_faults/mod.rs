@@ -18,7 +18,7 @@ use world::{PODS, Process, World};
 const UNDEFENDED: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
     evictionHard: {memory.available: 100Mi}\n";
 
-/// The kubelet as a process of its own beside `up --disable-agent`; `more` are further lines of its configuration.
+/// Starts the kubelet as a separate process beside `up --disable-agent`; `more` are further lines of its configuration.
 fn start_kubelet(world: &World, more: &str) -> Process {
     fs::create_dir_all(world.dir.path().join("data/kubelet")).expect("a directory");
     let config = format!(
@@ -36,7 +36,7 @@ fn start_kubelet(world: &World, more: &str) -> Process {
     agent
 }
 
-/// Notes each start in a volume, and ends when it is asked to. The demo image has no shell; the machine's is shown to it.
+/// Records each start in a volume, and exits on SIGTERM. The demo image has no shell; that of the machine is mounted.
 const NOTING: &str = "echo start >> /data/starts; trap 'exit 0' TERM; /host/busybox sleep 1000000 & wait";
 
 fn noting_pod(name: &str) -> String {

@@ -53,7 +53,7 @@ fn full_disk_evicts_the_largest_pod_and_recovers() {
         let is_there = |reason: &str| events.list("items").iter().any(|event| event.str("reason") == reason);
         ["EvictionThresholdMet", "Evicted", "NodeHasDiskPressure"].into_iter().all(is_there)
     });
-    // What the greedy one has written is gone with it.
+    // The files of the evicted pod are deleted with it.
     world.until("no pressure", "/api/v1/nodes/node", |node| has_pressure(node) == Some(false));
     world.create(PODS, &noting_pod("after"));
     world.until_ready("after");

@@ -5,7 +5,7 @@ use std::fs;
 use super::world::{PODS, World, condition, signal};
 use super::{pod_path, shell_pod, start_kubelet};
 
-/// A pod that waits for leave before it ends, and notes that it has.
+/// A pod that waits for a file before it exits, and records its exit.
 fn noting_its_end(world: &World, name: &str, leave: &str, more: &str) -> String {
     let end =
         format!("until [ -e /notes/{leave} ]; do /host/busybox sleep 0.05; done; echo {name} >> /notes/ended; exit 0");
@@ -33,7 +33,7 @@ fn pods_stop_by_priority_before_shutdown() {
     let node = world.until("the node", "/api/v1/nodes/node", |node| condition(node, "Ready") == "False");
     let ready = node.list("status.conditions").iter().find(|one| one.str("type") == "Ready").expect("a condition");
     assert_eq!(ready.str("message"), "node is shutting down");
-    // Why it ends is known before it has ended.
+    // The reason of the termination is reported before the pod has terminated.
     let plain = world.until("plain", &pod_path("plain"), |pod| condition(pod, "DisruptionTarget") == "True");
     assert_eq!(plain.str("status.phase"), "Running");
     let late = shell_pod("late", "true", "").replace("spec:", "spec:\n  nodeName: node");
@@ -46,7 +46,7 @@ fn pods_stop_by_priority_before_shutdown() {
     assert!(agent.until_ended(), "{}", world.log());
     assert_eq!(fs::read_to_string(world.path("notes/ended")).expect("a file"), "plain\ncritical\n");
     for name in ["plain", "critical"] {
-        // No kubelet is left that could report it later.
+        // No kubelet is left that could report the status later.
         let pod = world.get(&pod_path(name));
         let status = pod.at("status");
         assert_eq!((status.str("phase"), status.str("reason")), ("Failed", "Terminated"), "{name}");

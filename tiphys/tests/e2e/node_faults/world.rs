@@ -13,21 +13,21 @@ use api::Tree;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 
-use stdx::wait::{Seen, until_ok};
+use stdx::wait::{LazyDescription, until_ok};
 
 use crate::support::{BINARY, Client};
 
 pub const DEADLINE: Duration = Duration::from_secs(180);
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A network with a way out that leads nowhere, and no directory of the machine's written to. Its first process reaps
-/// whatever is left to it, as a machine's does.
+/// A network with a default route without a peer; no directory of the machine is changed. The first process reaps
+/// orphans, like the init process of a machine.
 const HOLD: &str = "ip link set lo up && ip link add way type veth peer name out && \
     ip address add 192.0.2.10/24 dev way && ip link set way up && ip link set out up && \
     ip route add default via 192.0.2.1 && mount -t tmpfs none /run && mount -t tmpfs none /var/log && \
     mount -t tmpfs none /var/lib && echo ready && while :; do sleep 1000 & wait; done";
 
-/// How often what is random is tried with another seed.
+/// The number of seeds for random tests.
 pub fn seeds(usual: u64) -> u64 {
     std::env::var("TIPHYS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
 }
@@ -66,14 +66,14 @@ impl World {
         assert_eq!(lines.map_while(Result::ok).next().as_deref(), Some("ready"), "namespaces of its own");
         let inside = children(holder.id()).first().expect("a process").clone();
         let network = fs::File::open(format!("/proc/{inside}/ns/net")).expect("its network");
-        // From now on this thread, and whatever it starts, is in that network.
+        // Moves this thread, and the processes that it starts, into that network.
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter it");
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let cgroup = format!("/tiphys-e2e-{name}");
         World { holder, inside, dir, cgroup, tokio, client: RefCell::new(None), random: RefCell::new(seed * 2 + 1) }
     }
 
-    /// A world with a cluster in it whose node is ready.
+    /// A world with a cluster whose node is ready.
     pub fn up(seed: u64, flags: &[&str]) -> (World, Process) {
         let world = World::new(seed);
         let up = world.start_up(flags);
@@ -81,7 +81,7 @@ impl World {
         (world, up)
     }
 
-    /// Until pods can be made.
+    /// Waits until pods can be created.
     pub fn until_ready_node(&self) {
         self.until_node("True");
         self.until("its account", "/api/v1/namespaces/default/serviceaccounts", |list| !list.list("items").is_empty());
@@ -97,7 +97,7 @@ impl World {
         up
     }
 
-    /// Runs a program in there until it says a line that starts so; "" for one that says nothing.
+    /// Runs a program in the namespaces until it prints a line with this prefix; "" to return at once.
     pub fn start(&self, program: &str, words: &[&str], says: &str) -> Process {
         let log = fs::File::options().create(true).append(true).open(self.dir.path().join("log")).expect("a file");
         let mut entered = Command::new("nsenter")
@@ -114,12 +114,12 @@ impl World {
         Process { entered }
     }
 
-    /// A file of the world's directory. Who enters the namespaces is not in it.
+    /// The absolute path of a file of the world's directory, since processes in the namespaces run elsewhere.
     pub fn path(&self, name: &str) -> String {
         self.dir.path().join(name).display().to_string()
     }
 
-    /// The end of what was said.
+    /// The end of the log.
     pub fn log(&self) -> String {
         let text = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         let is_noise = |line: &str| line.contains("oom_score_adj") || line.contains("GetContainerEvents");
@@ -131,7 +131,7 @@ impl World {
         &self.cgroup
     }
 
-    /// Runs a script in there to its end.
+    /// Runs a script in the namespaces to its end.
     pub fn shell(&self, script: &str) -> String {
         let enter = ["-t", &self.inside, "--net", "--mount", "--pid", "sh", "-c", "cd $0 && eval \"$1\""];
         let output = Command::new("nsenter").args(enter).arg(self.dir.path()).arg(script).output().expect("nsenter");
@@ -180,7 +180,7 @@ impl World {
         assert!(matches!(code, 200 | 202), "{code} {}", answer.str("message"));
     }
 
-    /// Asks until the answer is right.
+    /// Repeats a request until the response meets the condition.
     pub fn until(&self, what: &str, path: &str, is_right: impl Fn(&Tree) -> bool) -> Tree {
         self.until_within(DEADLINE, what, path, is_right)
     }
@@ -189,7 +189,11 @@ impl World {
     pub fn until_within(&self, time: Duration, what: &str, path: &str, is_right: impl Fn(&Tree) -> bool) -> Tree {
         until_ok(what, time, || {
             let tree = self.get(path);
-            if is_right(&tree) { Ok(tree) } else { Err(Seen(move || format!("{}\n{}", summary(&tree), self.log()))) }
+            if is_right(&tree) {
+                Ok(tree)
+            } else {
+                Err(LazyDescription(move || format!("{}\n{}", summary(&tree), self.log())))
+            }
         })
     }
 
@@ -231,7 +235,7 @@ impl Drop for World {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
-        // The processes are gone with the first one; their cgroups are empty.
+        // The processes end with the first one; their cgroups are empty.
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut left = self.cgroups();
         while !left.is_empty() && Instant::now() < deadline {
@@ -243,25 +247,18 @@ impl Drop for World {
 }
 
 impl Process {
-    /// The process itself, as this side knows it.
+    /// The PID of the process outside of the namespaces.
     pub fn pid(&self) -> String {
         children(self.entered.id()).first().expect("it runs").clone()
     }
 
-    /// Waits until it has ended by itself, and whether it is content.
-    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+    /// Waits until the process exits; returns whether it succeeded.
     pub fn until_ended(&mut self) -> bool {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
-            if let Some(status) = self.entered.try_wait().expect("it is a child") {
-                return status.success();
-            }
-            assert!(Instant::now() < deadline, "it does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let ended = || self.entered.try_wait().expect("it is a child").ok_or("it runs");
+        until_ok("the end of the process", DEADLINE, ended).success()
     }
 
-    /// Ends it without a warning.
+    /// Kills the process.
     pub fn kill(mut self) {
         signal("-KILL", &self.pid());
         let _ = self.entered.wait();

@@ -1,47 +1,47 @@
-//! Where CPUs could be had.
+//! Topology hints for CPUs.
 
 use api::Tree;
 
 use super::super::numa::{Hint, Hints, Mask, hints};
-use super::super::wants;
+use super::super::requests;
 use super::{Policy, State};
 use crate::model::cpuset::CpuSet;
 use crate::model::pod;
 
 impl Policy {
     pub(crate) fn hints(&self, state: &State, pod: &Tree, spec: &Tree) -> Hints {
-        let wanted = wants::cpus(pod, spec);
+        let wanted = requests::cpus(pod, spec);
         if wanted == 0 {
             return Hints::new();
         }
         let hints = match state.of(pod::uid(pod), spec.str("name")) {
             Some(has) if has.len() != wanted => Vec::new(),
-            Some(has) => self.hints_of(has, &CpuSet::default(), wanted),
-            None => self.hints_of(&state.shared.without(&self.reserved), &state.reusable(pod), wanted),
+            Some(has) => self.hints_for_amount(has, &CpuSet::default(), wanted),
+            None => self.hints_for_amount(&state.shared.without(&self.reserved), &state.reusable(pod), wanted),
         };
         named(hints)
     }
 
     /// For the pod as a whole.
     pub(crate) fn pod_hints(&self, state: &State, pod: &Tree) -> Hints {
-        let wanted = wants::at_once(pod, |spec| wants::cpus(pod, spec) as u64);
+        let wanted = requests::at_once(pod, |spec| requests::cpus(pod, spec) as u64);
         let Some(wanted) = usize::try_from(wanted).ok().filter(|wanted| *wanted > 0) else { return Hints::new() };
         let mut has = CpuSet::default();
-        for spec in wants::containers(pod) {
+        for spec in requests::containers(pod) {
             let Some(cpus) = state.of(pod::uid(pod), spec.str("name")) else { continue };
-            if cpus.len() != wants::cpus(pod, spec) {
+            if cpus.len() != requests::cpus(pod, spec) {
                 return named(Vec::new());
             }
             has = has.with(cpus);
         }
         if has.len() == wanted {
-            return named(self.hints_of(&has, &CpuSet::default(), wanted));
+            return named(self.hints_for_amount(&has, &CpuSet::default(), wanted));
         }
         let reusable = state.reusable(pod).with(&has);
-        named(self.hints_of(&state.shared.without(&self.reserved), &reusable, wanted))
+        named(self.hints_for_amount(&state.shared.without(&self.reserved), &reusable, wanted))
     }
 
-    fn hints_of(&self, free: &CpuSet, reusable: &CpuSet, wanted: usize) -> Vec<Hint> {
+    fn hints_for_amount(&self, free: &CpuSet, reusable: &CpuSet, wanted: usize) -> Vec<Hint> {
         let machine = &self.machine;
         let count = |cpus: &CpuSet, mask: Mask| {
             cpus.iter().filter(|cpu| machine.cpus.get(cpu).is_some_and(|cpu| mask.has(cpu.node))).count()

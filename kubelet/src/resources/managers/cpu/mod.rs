@@ -1,8 +1,8 @@
 //! Exclusive CPUs for containers that request whole CPUs in Guaranteed pods; all other containers share the rest. Pure:
 //! the assignments are a value of the caller.
 
+mod accumulator;
 mod hints;
-mod take;
 #[cfg(test)]
 mod tests;
 
@@ -13,14 +13,14 @@ use api::{Tree, tree};
 
 use super::machine::Machine;
 use super::numa::Mask;
-use super::{Refusal, wants};
+use super::{Rejection, requests};
 pub(crate) use crate::config::cpu_options::Options;
 use crate::model::cpuset::{self, CpuSet};
 use crate::model::pod;
-pub(crate) use take::NotEnough;
-use take::{Manner, take};
+pub(crate) use accumulator::NotEnough;
+use accumulator::{AllocationStrategy, take_cpus};
 
-/// Who has which CPUs: by pod and container.
+/// The assignment of CPUs, by pod and container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// All CPUs that are not exclusive.
@@ -167,8 +167,8 @@ impl Policy {
         pod: &Tree,
         spec: &Tree,
         near: Option<Mask>,
-    ) -> Result<(), Refusal> {
-        let wanted = wants::cpus(pod, spec);
+    ) -> Result<(), Rejection> {
+        let wanted = requests::cpus(pod, spec);
         if wanted == 0 {
             return Ok(());
         }
@@ -180,20 +180,20 @@ impl Policy {
             self.check_cores(state, wanted)?;
         }
         let free = state.shared.without(&self.reserved).with(&state.reusable(pod));
-        let given = self.choose_near(&free, wanted, near).map_err(|error| Refusal::Unexpected(error.into()))?;
+        let given = self.choose_near(&free, wanted, near).map_err(|error| Rejection::Unexpected(error.into()))?;
         state.shared = state.shared.without(&given);
         state.given.entry(uid.to_string()).or_default().insert(name.to_string(), given);
         Ok(())
     }
 
-    fn check_cores(&self, state: &State, wanted: usize) -> Result<(), Refusal> {
+    fn check_cores(&self, state: &State, wanted: usize) -> Result<(), Rejection> {
         let threads = self.machine.cpus_per_core();
         if !wanted.is_multiple_of(threads) {
-            return Err(Refusal::Smt(SmtError::NotMultiple { wanted, threads }));
+            return Err(Rejection::Smt(SmtError::NotMultiple { wanted, threads }));
         }
         let free = state.shared.without(&self.reserved_cores).len();
         if wanted > free {
-            return Err(Refusal::Smt(SmtError::NotEnough { free, wanted, threads }));
+            return Err(Rejection::Smt(SmtError::NotEnough { free, wanted, threads }));
         }
         Ok(())
     }
@@ -218,12 +218,12 @@ impl Policy {
 
     fn choose(&self, free: &CpuSet, wanted: usize) -> Result<CpuSet, NotEnough> {
         let group = if self.options.full_cores_only { self.machine.cpus_per_core() } else { 1 };
-        let manner = Manner {
+        let strategy = AllocationStrategy {
             spread: self.options.distribute_over_cores,
             by_cache: self.options.prefer_cache,
             distribute: self.options.distribute_over_nodes.then_some(group),
         };
-        take(&self.machine, free, wanted, manner)
+        take_cpus(&self.machine, free, wanted, strategy)
     }
 }
 
@@ -236,9 +236,9 @@ impl State {
     /// CPUs of init containers, which have completed when main containers start.
     fn reusable(&self, pod: &Tree) -> CpuSet {
         let mut reusable = CpuSet::default();
-        for spec in wants::containers(pod) {
+        for spec in requests::containers(pod) {
             let Some(cpus) = self.of(pod::uid(pod), spec.str("name")) else { continue };
-            reusable = match wants::is_passing(pod, spec) {
+            reusable = match requests::is_passing(pod, spec) {
                 true => reusable.with(cpus),
                 false => reusable.without(cpus),
             };
@@ -253,7 +253,7 @@ impl State {
         true
     }
 
-    pub(crate) fn shown(&self) -> Tree {
+    pub(crate) fn to_checkpoint(&self) -> Tree {
         let mut entries = tree! {};
         for (uid, containers) in &self.given {
             for (name, cpus) in containers {

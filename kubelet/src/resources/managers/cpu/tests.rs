@@ -1,4 +1,4 @@
-//! Who gets which CPUs, as tables.
+//! The assignment of CPUs, as tables.
 
 use super::super::machine::made_up::machine;
 use super::super::numa::Hint;
@@ -8,8 +8,8 @@ fn set(text: &str) -> CpuSet {
     CpuSet::parse(text).expect("CPUs")
 }
 
-fn taken(machine: &Machine, free: &str, wanted: usize, manner: Manner) -> String {
-    take(machine, &set(free), wanted, manner).map_or_else(|why| why.to_string(), |cpus| cpus.to_string())
+fn taken(machine: &Machine, free: &str, wanted: usize, strategy: AllocationStrategy) -> String {
+    take_cpus(machine, &set(free), wanted, strategy).map_or_else(|why| why.to_string(), |cpus| cpus.to_string())
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn takes_whole_parts_first() {
         (&threads, "3,11,4-7,12-15", 2, "3,11"),
     ];
     for (machine, free, wanted, want) in cases {
-        assert_eq!(taken(machine, free, wanted, Manner::default()), want, "{wanted} of {free}");
+        assert_eq!(taken(machine, free, wanted, AllocationStrategy::default()), want, "{wanted} of {free}");
     }
 }
 
@@ -50,15 +50,16 @@ fn takes_sockets_with_several_nodes_whole() {
         ("1-7", 3, "1-3"),
         ("0-6", 2, "4-5"),
     ] {
-        assert_eq!(taken(&machine, free, wanted, Manner::default()), want, "{wanted} of {free}");
+        assert_eq!(taken(&machine, free, wanted, AllocationStrategy::default()), want, "{wanted} of {free}");
     }
 }
 
 #[test]
 fn spreads_threads_over_cores() {
-    let (machine, manner) = (machine(1, 1, 4, 2, 4), Manner { spread: true, ..Manner::default() });
+    let (machine, strategy) =
+        (machine(1, 1, 4, 2, 4), AllocationStrategy { spread: true, ..AllocationStrategy::default() });
     for (free, wanted, want) in [("0-7", 2, "0-1"), ("0-7", 5, "0-4"), ("0,4,1", 2, "0-1"), ("0-7", 8, "0-7")] {
-        assert_eq!(taken(&machine, free, wanted, manner), want, "{wanted} of {free}");
+        assert_eq!(taken(&machine, free, wanted, strategy), want, "{wanted} of {free}");
     }
 }
 
@@ -66,7 +67,7 @@ fn spreads_threads_over_cores() {
 fn keeps_caches_together() {
     // 8 cores of 2 threads; a cache for each 4 cores: 0-3,8-11 and 4-7,12-15.
     let machine = machine(1, 1, 8, 2, 4);
-    let manner = Manner { by_cache: true, ..Manner::default() };
+    let strategy = AllocationStrategy { by_cache: true, ..AllocationStrategy::default() };
     let cases = [
         ("0-15", 8, "0-3,8-11"),
         ("1-15", 8, "4-7,12-15"),
@@ -77,7 +78,7 @@ fn keeps_caches_together() {
         ("0-2,4-6", 4, "0-2,4"),
     ];
     for (free, wanted, want) in cases {
-        assert_eq!(taken(&machine, free, wanted, manner), want, "{wanted} of {free}");
+        assert_eq!(taken(&machine, free, wanted, strategy), want, "{wanted} of {free}");
     }
 }
 
@@ -85,7 +86,7 @@ fn keeps_caches_together() {
 fn distributes_cpus_evenly_over_nodes() {
     // 4 nodes of 4 cores of 1 thread, one a socket.
     let wide = machine(4, 1, 4, 1, 4);
-    let even = |group| Manner { distribute: Some(group), ..Manner::default() };
+    let even = |group| AllocationStrategy { distribute: Some(group), ..AllocationStrategy::default() };
     let cases = [
         (&wide, "0-15", 3, 1, "0-2"),
         (&wide, "0-15", 6, 1, "0-2,4-6"),
@@ -100,7 +101,11 @@ fn distributes_cpus_evenly_over_nodes() {
     // 2 nodes of 4 cores of 2 threads; cores stay whole.
     let threads = machine(2, 1, 4, 2, 4);
     assert_eq!(taken(&threads, "0-15", 12, even(2)), "0-2,4-6,8-10,12-14");
-    assert_eq!(taken(&threads, "0-15", 9, even(2)), taken(&threads, "0-15", 9, Manner::default()), "not in groups");
+    assert_eq!(
+        taken(&threads, "0-15", 9, even(2)),
+        taken(&threads, "0-15", 9, AllocationStrategy::default()),
+        "not in groups"
+    );
 }
 
 fn policy(machine: Machine, options: Options, reserved: &str) -> Policy {
@@ -127,8 +132,8 @@ fn pod(uid: &str, init: &[(&str, u32, bool)], main: &[(&str, u32)]) -> Tree {
     }
 }
 
-fn allocate(policy: &Policy, state: &mut State, pod: &Tree) -> Result<String, Refusal> {
-    for spec in wants::containers(pod) {
+fn allocate(policy: &Policy, state: &mut State, pod: &Tree) -> Result<String, Rejection> {
+    for spec in requests::containers(pod) {
         policy.allocate(state, pod, spec, None)?;
     }
     let shown = |(name, cpus): (&String, &CpuSet)| format!("{name}={cpus}");
@@ -148,9 +153,9 @@ fn assigns_reuses_and_releases_cpus() {
     let second = pod("b", &[], &[("c", 4)]);
     let why = "not enough cpus available to satisfy request: requested=4, available=3";
     let refused = allocate(&policy, &mut state, &second);
-    assert!(matches!(refused, Err(Refusal::Unexpected(error)) if error.to_string() == why));
+    assert!(matches!(refused, Err(Rejection::Unexpected(error)) if error.to_string() == why));
     assert_eq!(policy.check(&state), Ok(()));
-    assert_eq!(State::read(&state.shown()), Ok(state.clone()));
+    assert_eq!(State::read(&state.to_checkpoint()), Ok(state.clone()));
     assert!(state.release("a") && !state.release("a"));
     assert_eq!(state, policy.fresh());
 }
@@ -162,11 +167,11 @@ fn assigns_only_whole_cores() {
     let mut state = policy.fresh();
     let odd = "SMT Alignment Error: requested 1 cpus not multiple cpus per core = 2";
     let refused = allocate(&policy, &mut state, &pod("a", &[], &[("c", 1)]));
-    assert!(matches!(refused, Err(Refusal::Smt(error)) if error.to_string() == odd));
+    assert!(matches!(refused, Err(Rejection::Smt(error)) if error.to_string() == odd));
     let many = "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 2, requested CPUs = 4, \
                 CPUs per core = 2";
     let refused = allocate(&policy, &mut state, &pod("a", &[], &[("c", 4)]));
-    assert!(matches!(refused, Err(Refusal::Smt(error)) if error.to_string() == many));
+    assert!(matches!(refused, Err(Rejection::Smt(error)) if error.to_string() == many));
     assert_eq!(allocate(&policy, &mut state, &pod("a", &[], &[("c", 2)])).ok().as_deref(), Some("c=1,3"));
     assert!(allocate(&policy, &mut state, &pod("a", &[], &[("c", 2)])).is_ok(), "it has them");
 }
@@ -222,7 +227,7 @@ fn hints_name_nodes_with_enough_cpus() {
     let policy = policy(machine(2, 1, 4, 1, 4), Options::default(), "0");
     let hints = |state: &State, cpus: u32| {
         let pod = pod("a", &[], &[("c", cpus)]);
-        let spec = wants::containers(&pod).next().expect("a container").clone();
+        let spec = requests::containers(&pod).next().expect("a container").clone();
         let hints = policy.hints(state, &pod, &spec);
         hints.get("cpu").map(|hints| shown(hints.as_ref().expect("a list")))
     };
@@ -234,7 +239,7 @@ fn hints_name_nodes_with_enough_cpus() {
     let mut state = policy.fresh();
     let near = Some([1].into_iter().collect());
     let has = pod("a", &[], &[("c", 2)]);
-    let spec = wants::containers(&has).next().expect("a container");
+    let spec = requests::containers(&has).next().expect("a container");
     policy.allocate(&mut state, &has, spec, near).expect("CPUs");
     assert_eq!(state.of("a", "c").map(ToString::to_string).as_deref(), Some("4-5"));
     assert_eq!(hints(&state, 2).map(|hints| hints.replace('-', ",")).as_deref(), Some("1! 0,1"), "where it is");

@@ -7,10 +7,10 @@ use api::{Tree, base64, tree};
 use prost::Message;
 
 use super::super::numa::{Hint, Mask, hints};
-use super::super::wants;
+use super::super::requests;
 use super::wire::{self, ContainerAllocateResponse};
 use crate::model::pod;
-use crate::node::facts;
+use crate::node::status_input;
 
 /// How long a resource is kept after its plugin has disappeared.
 const GRACE_SECONDS: i64 = 300;
@@ -35,7 +35,7 @@ pub(crate) enum ChoiceError {
 /// A checkpoint whose entries cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
-    #[error("AllocResp is no base64")]
+    #[error("AllocResp is not valid base64")]
     Base64,
     #[error(transparent)]
     Message(#[from] prost::DecodeError),
@@ -52,20 +52,20 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resource {
     pub(crate) devices: BTreeMap<String, Device>,
-    /// Since when it has no plugin, in seconds since the epoch.
+    /// Since when the resource has no plugin, in seconds since the epoch.
     pub(crate) silent_since: Option<i64>,
 }
 
 /// The devices of a container of one resource.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Share {
+pub(crate) struct DeviceAllocation {
     /// With the NUMA nodes of each.
     pub(crate) devices: BTreeMap<String, Vec<u32>>,
     pub(crate) answer: ContainerAllocateResponse,
 }
 
 /// By pod, container and resource.
-pub(crate) type Allocations = BTreeMap<String, BTreeMap<String, BTreeMap<String, Share>>>;
+pub(crate) type Allocations = BTreeMap<String, BTreeMap<String, BTreeMap<String, DeviceAllocation>>>;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inventory {
@@ -82,7 +82,7 @@ pub(crate) fn read_device(device: &wire::Device) -> Device {
 }
 
 impl Inventory {
-    pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&BTreeMap<String, Share>> {
+    pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&BTreeMap<String, DeviceAllocation>> {
         self.given.get(uid)?.get(container)
     }
 
@@ -107,9 +107,9 @@ impl Inventory {
     /// Devices of init containers, which have completed when main containers start.
     pub(crate) fn reusable(&self, pod: &Tree, resource: &str) -> Ids {
         let mut reusable = Ids::new();
-        for spec in wants::containers(pod) {
+        for spec in requests::containers(pod) {
             let Some(ids) = self.ids(pod::uid(pod), spec.str("name"), resource) else { continue };
-            reusable = match wants::is_passing(pod, spec) {
+            reusable = match requests::is_passing(pod, spec) {
                 true => &reusable | &ids,
                 false => &reusable - &ids,
             };
@@ -123,7 +123,7 @@ impl Inventory {
         let before = std::mem::replace(&mut known.devices, devices);
         let after = self.resources.get(resource).map(|known| known.devices.clone()).unwrap_or_default();
         let health = |of: &BTreeMap<String, Device>, id: &String| of.get(id).map(|device| device.is_healthy);
-        let has_changed = |containers: &BTreeMap<String, BTreeMap<String, Share>>| {
+        let has_changed = |containers: &BTreeMap<String, BTreeMap<String, DeviceAllocation>>| {
             let shares = containers.values().filter_map(|resources| resources.get(resource));
             shares.flat_map(|share| share.devices.keys()).any(|id| health(&before, id) != health(&after, id))
         };
@@ -131,7 +131,7 @@ impl Inventory {
     }
 
     /// A resource has no plugin any more: none of its devices is healthy.
-    pub(crate) fn silence(&mut self, resource: &str, now: i64) -> Vec<String> {
+    pub(crate) fn mark_disconnected(&mut self, resource: &str, now: i64) -> Vec<String> {
         let Some(known) = self.resources.get_mut(resource) else { return Vec::new() };
         known.silent_since = Some(now);
         let mut devices = known.devices.clone();
@@ -139,7 +139,7 @@ impl Inventory {
         self.update(resource, devices)
     }
 
-    /// Forgets resources that were without a plugin for a long time. Returns their names.
+    /// Removes resources that were without a plugin for a long time. Returns their names.
     pub(crate) fn expire(&mut self, now: i64) -> Vec<String> {
         let is_over = |known: &Resource| known.silent_since.is_some_and(|since| now - since >= GRACE_SECONDS);
         let gone: Vec<String> =
@@ -148,15 +148,15 @@ impl Inventory {
         gone
     }
 
-    /// When the next one is to be forgotten.
+    /// When the next resource expires.
     pub(crate) fn next_expiry(&self) -> Option<i64> {
         self.resources.values().filter_map(|known| known.silent_since).min().map(|since| since + GRACE_SECONDS)
     }
 
     /// The devices in the node's status.
-    pub(crate) fn report(&self, removed: &BTreeSet<String>) -> facts::Devices {
+    pub(crate) fn report(&self, removed: &BTreeSet<String>) -> status_input::Devices {
         let count = |number: usize| Quantity::new(i64::try_from(number).unwrap_or(i64::MAX), Format::DecimalSI);
-        let mut report = facts::Devices::default();
+        let mut report = status_input::Devices::default();
         for (name, known) in &self.resources {
             let healthy = known.devices.values().filter(|device| device.is_healthy).count();
             report.capacity.insert(name.clone(), count(known.devices.len()));
@@ -172,11 +172,11 @@ impl Inventory {
         device.nodes.as_ref().map(|nodes| nodes.iter().copied().collect())
     }
 
-    fn has_places(&self, resource: &str) -> bool {
+    fn has_topology(&self, resource: &str) -> bool {
         self.resources.get(resource).is_some_and(|known| known.devices.values().any(|device| device.nodes.is_some()))
     }
 
-    /// Where devices could be had; none where it does not matter.
+    /// Topology hints for devices; None where the devices have no topology.
     pub(crate) fn hints(
         &self,
         nodes: &[u32],
@@ -185,7 +185,7 @@ impl Inventory {
         reusable: &Ids,
         wanted: usize,
     ) -> Option<Vec<Hint>> {
-        if !self.has_places(resource) {
+        if !self.has_topology(resource) {
             return None;
         }
         let (free, reusable) = match has {
@@ -211,7 +211,7 @@ impl Inventory {
     /// Free devices by locality: in `near`, on other nodes, without a node.
     fn sort(&self, resource: &str, free: &Ids, near: Option<Mask>) -> [Vec<String>; 3] {
         let mut sorted: [Vec<String>; 3] = Default::default();
-        let Some(near) = near.filter(|_| self.has_places(resource)) else {
+        let Some(near) = near.filter(|_| self.has_topology(resource)) else {
             sorted[2] = free.iter().cloned().collect();
             return sorted;
         };
@@ -244,7 +244,7 @@ impl Inventory {
             return Err(ChoiceError::NoneHealthy(resource.to_string()));
         }
         if let Some(has) = self.ids(uid, container, resource) {
-            // It may have had them before the machine was started again.
+            // The devices may have been assigned before a reboot.
             if !has.iter().all(is_healthy) {
                 return Err(ChoiceError::NoLongerHealthy(resource.to_string()));
             }
@@ -269,7 +269,7 @@ impl Inventory {
         Ok(Some(Choice::new(taken, wanted, free, sorted)))
     }
 
-    pub(crate) fn give(
+    pub(crate) fn allocate(
         &mut self,
         uid: &str,
         container: &str,
@@ -282,12 +282,12 @@ impl Inventory {
         let devices = ids.iter().map(|id| (id.clone(), nodes(id))).collect();
         let containers = self.given.entry(uid.to_string()).or_default();
         let resources = containers.entry(container.to_string()).or_default();
-        resources.insert(resource.to_string(), Share { devices, answer });
+        resources.insert(resource.to_string(), DeviceAllocation { devices, answer });
     }
 
     /// `allocatedResourcesStatus` of a container.
     pub(crate) fn health(&self, uid: &str, container: &str) -> Vec<Tree> {
-        let one = |(resource, share): (&String, &Share)| {
+        let one = |(resource, share): (&String, &DeviceAllocation)| {
             let known = self.resources.get(resource);
             let health = |id: &String| match known.and_then(|known| known.devices.get(id)) {
                 Some(device) if device.is_healthy => "Healthy",
@@ -301,11 +301,13 @@ impl Inventory {
         self.of(uid, container).into_iter().flatten().map(one).collect()
     }
 
-    pub(crate) fn shown(&self) -> Tree {
+    pub(crate) fn to_checkpoint(&self) -> Tree {
         let mut entries = Vec::new();
         for (uid, containers) in &self.given {
             for (container, resources) in containers {
-                entries.extend(resources.iter().map(|(resource, share)| shown_share(uid, container, resource, share)));
+                entries.extend(
+                    resources.iter().map(|(resource, share)| checkpoint_entry(uid, container, resource, share)),
+                );
             }
         }
         let registered: Vec<Tree> = self.resources.keys().map(|name| name.as_str().into()).collect();
@@ -329,13 +331,13 @@ impl Inventory {
             let devices = entry.map("DeviceIDs").iter().map(|(id, at)| (id.to_string(), nodes(at))).collect();
             let pod = inventory.given.entry(entry.str("PodUID").to_string()).or_default();
             let container = pod.entry(entry.str("ContainerName").to_string()).or_default();
-            container.insert(entry.str("ResourceName").to_string(), Share { devices, answer });
+            container.insert(entry.str("ResourceName").to_string(), DeviceAllocation { devices, answer });
         }
         Ok(inventory)
     }
 }
 
-fn shown_share(uid: &str, container: &str, resource: &str, share: &Share) -> Tree {
+fn checkpoint_entry(uid: &str, container: &str, resource: &str, share: &DeviceAllocation) -> Tree {
     let mut devices = tree! {};
     for (id, nodes) in &share.devices {
         devices.set(id, Tree::List(nodes.iter().map(|node| Tree::Int((*node).into())).collect()));
@@ -349,14 +351,14 @@ fn shown_share(uid: &str, container: &str, resource: &str, share: &Share) -> Tre
     }
 }
 
-/// Chosen devices, before the plugin was asked for its preference.
+/// Chosen devices, before the plugin was called for its preference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
     taken: Ids,
     wanted: usize,
     /// The devices from which the plugin may choose.
     open: Ids,
-    /// In which order they are taken where it does not.
+    /// The order in which devices are chosen without a preference of the plugin.
     rest: Vec<String>,
 }
 
@@ -372,7 +374,7 @@ impl Choice {
     }
 
     /// The request for the plugin's preference, if there is a choice.
-    pub(crate) fn question(&self) -> Option<wire::PreferredAllocationRequest> {
+    pub(crate) fn preferred_allocation_request(&self) -> Option<wire::PreferredAllocationRequest> {
         if self.taken.len() >= self.wanted {
             return None;
         }

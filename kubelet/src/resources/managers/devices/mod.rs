@@ -19,11 +19,11 @@ use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 
 use super::numa::{Hints, Mask};
-use super::{checkpoint, metrics, wants};
+use super::{checkpoint, metrics, requests};
 use crate::model::pod;
-use crate::node::facts;
+use crate::node::status_input;
 use crate::volumes::csi::wire::RpcError;
-pub(crate) use inventory::Share;
+pub(crate) use inventory::DeviceAllocation;
 use inventory::{Ids, Inventory};
 pub use plugins::Registration;
 
@@ -123,13 +123,13 @@ impl Devices {
     }
 
     fn save(&self, state: &State) -> Result<(), checkpoint::WriteError> {
-        checkpoint::write(&self.dir.join(FILE), state.inventory.shown())
+        checkpoint::write(&self.dir.join(FILE), state.inventory.to_checkpoint())
     }
 
-    /// What a container requests of registered resources.
-    fn wanted(&self, spec: &Tree) -> BTreeMap<String, usize> {
+    /// The registered resources that a container requests.
+    fn requested_devices(&self, spec: &Tree) -> BTreeMap<String, usize> {
         let state = self.state();
-        let mut wanted = wants::devices(spec);
+        let mut wanted = requests::devices(spec);
         wanted.retain(|resource, _| state.inventory.resources.contains_key(resource));
         wanted
     }
@@ -140,11 +140,11 @@ impl Devices {
     }
 
     pub(crate) fn are_wanted(&self, pod: &Tree) -> bool {
-        wants::containers(pod).any(|spec| !self.wanted(spec).is_empty())
+        requests::containers(pod).any(|spec| !self.requested_devices(spec).is_empty())
     }
 
     pub(crate) fn hints(&self, pod: &Tree, spec: &Tree) -> Hints {
-        let wanted = self.wanted(spec);
+        let wanted = self.requested_devices(spec);
         let state = self.state();
         let hint = |(resource, wanted): (String, usize)| {
             let has = state.inventory.ids(pod::uid(pod), spec.str("name"), &resource);
@@ -157,11 +157,12 @@ impl Devices {
 
     /// For the pod as a whole.
     pub(crate) fn pod_hints(&self, pod: &Tree) -> Hints {
-        let amounts = |spec: &Tree| self.wanted(spec).into_iter().map(|(name, count)| (name, count as u64)).collect();
-        let wanted = wants::at_once_by_name(pod, amounts);
+        let amounts =
+            |spec: &Tree| self.requested_devices(spec).into_iter().map(|(name, count)| (name, count as u64)).collect();
+        let wanted = requests::at_once_by_name(pod, amounts);
         let state = self.state();
         let hint = |(resource, wanted): (String, u64)| {
-            let ids = wants::containers(pod)
+            let ids = requests::containers(pod)
                 .filter_map(|spec| state.inventory.ids(pod::uid(pod), spec.str("name"), &resource));
             let has: Ids = ids.flatten().collect();
             let has = Some(has).filter(|has| !has.is_empty());
@@ -175,12 +176,15 @@ impl Devices {
     /// Assigns a container its devices. Its plugins are called one after the other; only one pod is admitted at a time.
     pub(crate) async fn allocate(&self, pod: &Tree, spec: &Tree, near: Option<Mask>) -> Result<(), DeviceError> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
-        for (resource, wanted) in self.wanted(spec) {
+        for (resource, wanted) in self.requested_devices(spec) {
             let choice = self.state().inventory.choose(pod, name, &resource, wanted, near)?;
             let Some(choice) = choice else { continue };
             let plugin = self.state().plugins.get(&resource).cloned();
             let plugin = plugin.ok_or_else(|| DeviceError::UnknownPlugin(resource.clone()))?;
-            let preferred = match choice.question().filter(|_| plugin.options.get_preferred_allocation_available) {
+            let preferred = match choice
+                .preferred_allocation_request()
+                .filter(|_| plugin.options.get_preferred_allocation_available)
+            {
                 Some(question) => wire::preferred(&plugin.channel, question).await.map_err(DeviceError::Preferred)?,
                 None => Default::default(),
             };
@@ -194,7 +198,7 @@ impl Devices {
             let answer = answer.map_err(DeviceError::Allocate)?.container_responses.into_iter().next();
             let answer = answer.ok_or(DeviceError::EmptyResponse)?;
             let mut state = self.state();
-            state.inventory.give(uid, name, &resource, &ids, answer);
+            state.inventory.allocate(uid, name, &resource, &ids, answer);
             self.save(&state)?;
         }
         Ok(())
@@ -207,14 +211,14 @@ impl Devices {
             let plugin = self.state().plugins.get(&resource).cloned();
             let Some(plugin) = plugin.filter(|plugin| plugin.options.pre_start_required) else { continue };
             let request = wire::ContainerAllocateRequest { ids: share.devices.into_keys().collect() };
-            let told = wire::pre_start(&plugin.channel, request).await;
-            told.map_err(DeviceError::PreStart)?;
+            let started = wire::pre_start(&plugin.channel, request).await;
+            started.map_err(DeviceError::PreStart)?;
         }
         Ok(())
     }
 
     /// The devices of a container, by resource.
-    pub(crate) fn of(&self, uid: &str, container: &str) -> BTreeMap<String, Share> {
+    pub(crate) fn of(&self, uid: &str, container: &str) -> BTreeMap<String, DeviceAllocation> {
         self.state().inventory.of(uid, container).cloned().unwrap_or_default()
     }
 
@@ -259,7 +263,7 @@ impl Devices {
     }
 
     /// The devices in the node's status, now.
-    fn report(&self) -> (facts::Devices, Option<i64>) {
+    fn report(&self) -> (status_input::Devices, Option<i64>) {
         let now = self.now();
         let mut state = self.state();
         let gone = state.inventory.expire(now);

@@ -1,4 +1,4 @@
-//! Plugins come and go: they call a socket of this node, or have one in the directory of all plugins.
+//! Registers device plugins: they call a socket of this node, or have a socket in the directory of all plugins.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cri::Status;
-use cri::grpc::{BoxFuture, Responding, dial, respond_unary, serve_calls};
+use cri::grpc::{BoxFuture, ResponseFuture, dial, respond_unary, serve_calls};
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
@@ -16,7 +16,7 @@ use super::inventory::read_device;
 use super::wire::{self, RegisterRequest};
 use super::{Devices, Plugin, metrics};
 use crate::model::resources::is_extended;
-use crate::node::facts;
+use crate::node::status_input;
 use crate::volumes::csi::wire::RpcError;
 
 /// A registration of a plugin.
@@ -43,21 +43,21 @@ pub(crate) enum RegistrationError {
 enum Disconnect {
     #[error(transparent)]
     Rpc(#[from] RpcError),
-    #[error("another one has taken its place")]
+    #[error("it was replaced by another device plugin")]
     Replaced,
-    #[error("it has ended the list")]
+    #[error("the ListAndWatch stream ended")]
     Ended,
 }
 
 const PAUSE: Duration = Duration::from_secs(5);
-/// No more are followed, however often they register.
+/// The limit of plugins that are followed at once.
 const MOST: usize = 1024;
 
 impl Devices {
     /// Serves plugins forever. `show` gets the node's devices, `wake` the pods whose devices have changed.
     pub(crate) async fn run(
         self: Arc<Devices>,
-        show: impl Fn(facts::Devices) + Send + Sync,
+        show: impl Fn(status_input::Devices) + Send + Sync,
         wake: impl Fn(&str) + Send + Sync + Clone + 'static,
     ) {
         tokio::select! {
@@ -68,7 +68,7 @@ impl Devices {
         }
     }
 
-    /// A plugin may be known by both ways; the last one counts.
+    /// Registers a plugin. A plugin may be registered through both sockets; the last registration counts.
     pub(crate) fn register(&self, registration: Registration) -> Result<(), RegistrationError> {
         if !is_extended(&registration.resource) || !api::validation::qualified_name(&registration.resource).is_empty() {
             return Err(RegistrationError::ResourceName(registration.resource));
@@ -77,8 +77,8 @@ impl Devices {
         self.registrations.try_send(registration).map_err(|_| RegistrationError::TooMany)
     }
 
-    /// One whose socket was found.
-    pub(crate) fn register_found(
+    /// Registers a plugin whose socket was found.
+    pub(crate) fn register_socket(
         &self,
         resource: &str,
         socket: &Path,
@@ -139,12 +139,12 @@ impl Devices {
             Err(error) => return tracing::warn!(resource, %error, "failed to get device plugin options"),
         };
         tracing::info!(resource, socket = %socket.display(), "device plugin registered");
-        let why = self.listen_to(&resource, number, &channel, &wake).await;
+        let why = self.watch_devices(&resource, number, &channel, &wake).await;
         tracing::info!(resource, %why, "device plugin disconnected");
         let mut state = self.state();
         if state.plugins.get(&resource).is_some_and(|plugin| plugin.number == number) {
             state.plugins.remove(&resource);
-            let affected = state.inventory.silence(&resource, self.now());
+            let affected = state.inventory.mark_disconnected(&resource, self.now());
             drop(state);
             affected.iter().for_each(|uid| wake(uid));
             self.changed.notify_one();
@@ -165,8 +165,8 @@ impl Devices {
         number
     }
 
-    /// Why it ended.
-    async fn listen_to(
+    /// Watches the devices of a plugin; returns why the watch ended.
+    async fn watch_devices(
         &self,
         resource: &str,
         number: u64,
@@ -196,20 +196,20 @@ impl Devices {
         Disconnect::Ended
     }
 
-    async fn show(&self, show: impl Fn(facts::Devices)) {
+    async fn show(&self, show: impl Fn(status_input::Devices)) {
         loop {
             let (report, next) = self.report();
             show(report);
-            // A clock that jumps must not hold it up for ever.
+            // A clock that jumps must not block the task forever.
             let pause = next.map_or(u64::MAX, |seconds| seconds.max(1).unsigned_abs());
             let _ = tokio::time::timeout(Duration::from_secs(pause.min(3600)), self.changed.notified()).await;
         }
     }
 }
 
-/// Creates the socket. Sockets of plugins are removed too, by which plugins notice that they have to register again.
+/// Creates the socket. Removes the sockets of plugins, which is how plugins notice that they have to register again.
 fn listen(dir: &Path) -> std::io::Result<UnixListener> {
-    crate::volumes::make_all(dir)?;
+    crate::volumes::create_dirs(dir)?;
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_socket() {
@@ -219,7 +219,7 @@ fn listen(dir: &Path) -> std::io::Result<UnixListener> {
     UnixListener::bind(dir.join("kubelet.sock"))
 }
 
-fn answer(devices: &Arc<Devices>, request: http::Request<cri::grpc::Body>) -> Responding {
+fn answer(devices: &Arc<Devices>, request: http::Request<cri::grpc::Body>) -> ResponseFuture {
     let devices = devices.clone();
     match request.uri().path() {
         wire::REGISTER => respond_unary(request, move |message: RegisterRequest| -> BoxFuture<'static, wire::Empty> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::{Tree, tree};
-use cri::grpc::{Answering, Answers, BoxFuture, dial, respond_stream, respond_unary, serve_calls};
+use cri::grpc::{BoxFuture, CallHandler, ResponseStream, dial, respond_stream, respond_unary, serve_calls};
 use stdx::clock::SystemClock;
 use stdx::sync::Mutex;
 use tokio::net::UnixListener;
@@ -86,14 +86,14 @@ fn errors_have_upstreams_words() {
     assert_eq!(check(&some, "x/y", 1), "cannot allocate unregistered device x/y");
     let want = "requested number of devices unavailable for example.com/gpu. Requested: 2, Available: 1";
     assert_eq!(check(&some, GPU, 2), want);
-    some.give("u", "c", GPU, &ids(&["a"]), Default::default());
+    some.allocate("u", "c", GPU, &ids(&["a"]), Default::default());
     let want = "pod \"u\" container \"c\" changed request for resource \"example.com/gpu\" from 1 to 2";
     assert_eq!(check(&some, GPU, 2), want);
-    some.give("v", "c", GPU, &ids(&["b"]), Default::default());
+    some.allocate("v", "c", GPU, &ids(&["b"]), Default::default());
     let broken = some.choose(&pod("v", &[], &[]), "c", GPU, 1, None).err().map(|error| error.to_string());
     let want = "previously allocated devices are no longer healthy; cannot allocate unhealthy devices example.com/gpu";
     assert_eq!(broken.as_deref(), Some(want));
-    some.silence(GPU, 0);
+    some.mark_disconnected(GPU, 0);
     let none = some.choose(&pod("v", &[], &[]), "c", GPU, 1, None).err().map(|error| error.to_string());
     assert_eq!(none.as_deref(), Some("no healthy devices present; cannot allocate unhealthy devices example.com/gpu"));
 }
@@ -102,10 +102,10 @@ fn errors_have_upstreams_words() {
 fn init_containers_pass_on_their_devices() {
     let mut some = inventory(&[("a", device(true, None)), ("b", device(true, None)), ("c", device(true, None))]);
     let wanted = pod("u", &[("i", 2), ("j", 1)], &[("c", 1), ("d", 2)]);
-    for spec in wants::containers(&wanted) {
-        let count = wants::devices(spec)[GPU];
+    for spec in requests::containers(&wanted) {
+        let count = requests::devices(spec)[GPU];
         let choice = some.choose(&wanted, spec.str("name"), GPU, count, None).expect("devices").expect("a choice");
-        some.give("u", spec.str("name"), GPU, &choice.finish(&[]), Default::default());
+        some.allocate("u", spec.str("name"), GPU, &choice.finish(&[]), Default::default());
     }
     let has = |name: &str| some.ids("u", name, GPU).expect("devices").into_iter().collect::<Vec<_>>().join("");
     assert_eq!([has("i"), has("j"), has("c"), has("d")], ["ab", "a", "a", "bc"]);
@@ -115,7 +115,7 @@ fn init_containers_pass_on_their_devices() {
 #[test]
 fn resource_outlives_its_plugin_for_a_while() {
     let mut some = inventory(&[("a", device(true, None)), ("b", device(false, None))]);
-    some.give("u", "c", GPU, &ids(&["a"]), Default::default());
+    some.allocate("u", "c", GPU, &ids(&["a"]), Default::default());
     let shown = |inventory: &Inventory| {
         let report = inventory.report(&BTreeSet::from(["old/one".to_string()]));
         let of = |resources: &crate::config::Resources| resources.get(GPU).map(ToString::to_string).unwrap_or_default();
@@ -123,7 +123,7 @@ fn resource_outlives_its_plugin_for_a_while() {
     };
     let text = |a: &str, b: &str, c: &str| (a.to_string(), b.to_string(), c.to_string());
     assert_eq!(shown(&some), text("2", "1", "old/one"));
-    assert_eq!(some.silence(GPU, 1000), ["u"], "its pod is told");
+    assert_eq!(some.mark_disconnected(GPU, 1000), ["u"], "its pod is told");
     assert_eq!(shown(&some), text("2", "0", "old/one"));
     assert_eq!(some.next_expiry(), Some(1300));
     assert_eq!(some.expire(1299), Vec::<String>::new());
@@ -151,9 +151,9 @@ fn hints_name_nodes_with_enough_devices() {
 }
 
 /// A plugin whose devices a test changes; it counts its PreStartContainer calls.
-struct StandIn {
+struct FakePlugin {
     devices: watch::Sender<Vec<(&'static str, bool)>>,
-    told: Arc<AtomicUsize>,
+    pre_starts: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -184,17 +184,17 @@ fn allocated(request: wire::AllocateRequest) -> Result<wire::AllocateResponse, c
     Ok(wire::AllocateResponse { container_responses: vec![answer] })
 }
 
-impl StandIn {
-    fn start(socket: &Path, devices: &[(&'static str, bool)]) -> StandIn {
+impl FakePlugin {
+    fn start(socket: &Path, devices: &[(&'static str, bool)]) -> FakePlugin {
         let (devices, _) = watch::channel(devices.to_vec());
-        let (told, lists) = (Arc::new(AtomicUsize::new(0)), devices.clone());
-        let counted = told.clone();
-        let answering: Answering = Arc::new(move |request| {
+        let (pre_starts, lists) = (Arc::new(AtomicUsize::new(0)), devices.clone());
+        let counted = pre_starts.clone();
+        let answering: CallHandler = Arc::new(move |request| {
             let (lists, counted) = (lists.subscribe(), counted.clone());
             match request.uri().path() {
                 "/v1beta1.DevicePlugin/ListAndWatch" => respond_stream(
                     request,
-                    move |_: wire::Empty| -> BoxFuture<'static, Answers<wire::ListAndWatchResponse>> {
+                    move |_: wire::Empty| -> BoxFuture<'static, ResponseStream<wire::ListAndWatchResponse>> {
                         let mut lists = lists.clone();
                         let (sender, receiver) = tokio::sync::mpsc::channel(1);
                         tokio::spawn(async move {
@@ -206,7 +206,7 @@ impl StandIn {
                             }
                         });
                         let stream = tokio_stream::wrappers::ReceiverStream::new(receiver);
-                        Box::pin(async move { Ok(Box::pin(stream) as Answers<wire::ListAndWatchResponse>) })
+                        Box::pin(async move { Ok(Box::pin(stream) as ResponseStream<wire::ListAndWatchResponse>) })
                     },
                 ),
                 "/v1beta1.DevicePlugin/Allocate" => {
@@ -231,7 +231,7 @@ impl StandIn {
         });
         let listener = UnixListener::bind(socket).expect("a socket");
         let task = tokio::spawn(async move { drop(serve_calls(listener, answering).await) });
-        StandIn { devices, told, task }
+        FakePlugin { devices, pre_starts, task }
     }
 }
 
@@ -250,15 +250,15 @@ async fn eventually(what: &str, holds: impl FnMut() -> bool) {
 }
 
 #[derive(Clone, Default)]
-struct Seen {
-    shown: Arc<Mutex<facts::Devices>>,
+struct CallLog {
+    shown: Arc<Mutex<status_input::Devices>>,
     woken: Arc<Mutex<Vec<String>>>,
 }
 
-impl Seen {
+impl CallLog {
     fn start(&self, devices: &Arc<Devices>) -> tokio::task::JoinHandle<()> {
         let (shown, woken) = (self.shown.clone(), self.woken.clone());
-        let show = move |devices: facts::Devices| *shown.lock() = devices;
+        let show = move |devices: status_input::Devices| *shown.lock() = devices;
         let wake = move |uid: &str| woken.lock().push(uid.to_string());
         tokio::spawn(devices.clone().run(show, wake))
     }
@@ -283,11 +283,11 @@ async fn plugin_allocations_survive_a_restart() {
                 .expect("devices"),
         )
     };
-    let (devices, seen) = (open(), Seen::default());
+    let (devices, seen) = (open(), CallLog::default());
     let task = seen.start(&devices);
     let socket = dir.path().join("kubelet.sock");
     eventually("the socket is there", || socket.exists()).await;
-    let plugin = StandIn::start(&dir.path().join("gpu.sock"), &[("a", true), ("b", true), ("z", false)]);
+    let plugin = FakePlugin::start(&dir.path().join("gpu.sock"), &[("a", true), ("b", true), ("z", false)]);
     for (version, resource, want) in [
         ("v1", GPU, "requested API version \"v1\" is not supported by kubelet. Supported version is \"v1beta1\""),
         ("v1beta1", "gpu", "the ResourceName \"gpu\" is invalid"),
@@ -298,20 +298,20 @@ async fn plugin_allocations_survive_a_restart() {
     register(dir.path(), "v1beta1", GPU).await.expect("registered");
     eventually("the node shows them", || seen.count() == text("3", "2")).await;
     let wanted = pod("u", &[], &[("c", 1)]);
-    let spec = wants::containers(&wanted).next().expect("a container");
+    let spec = requests::containers(&wanted).next().expect("a container");
     assert!(devices.are_wanted(&wanted));
     devices.allocate(&wanted, spec, None).await.expect("devices");
     let share = devices.of("u", "c").remove(GPU).expect("a share");
     assert_eq!(share.answer.envs["GPUS"], "b", "the one that the plugin prefers");
     devices.pre_start("u", "c").await.expect("told");
-    assert_eq!(plugin.told.load(Ordering::SeqCst), 1);
+    assert_eq!(plugin.pre_starts.load(Ordering::SeqCst), 1);
     plugin.devices.send_replace(vec![("a", true), ("b", false)]);
     eventually("its pod is told", || seen.woken.lock().contains(&"u".to_string())).await;
     assert_eq!(devices.health("u", "c")[0].list("resources")[0].str("health"), "Unhealthy");
     plugin.devices.send_replace(vec![("bad", true)]);
     eventually("there is another", || seen.count() == text("1", "1")).await;
     let other = pod("v", &[], &[("c", 1)]);
-    let spec = wants::containers(&other).next().expect("a container");
+    let spec = requests::containers(&other).next().expect("a container");
     let why = devices.allocate(&other, spec, None).await.expect_err("refused");
     assert_eq!(why.to_string(), "rpc error: code = Unknown desc = it burns");
     plugin.task.abort();

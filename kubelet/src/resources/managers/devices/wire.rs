@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cri::Status;
-use cri::grpc::{Answers, Channel, call, stream};
+use cri::grpc::{Channel, ResponseStream, call, stream};
 
 use crate::volumes::csi::wire::RpcError;
 
@@ -118,14 +118,14 @@ pub(crate) struct ContainerAllocateRequest {
     pub(crate) ids: Vec<String>,
 }
 
-/// What the container needs for its devices.
+/// The response with the settings of each container for its devices.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AllocateResponse {
     #[prost(message, repeated, tag = "1")]
     pub container_responses: Vec<ContainerAllocateResponse>,
 }
 
-/// What a container gets with its devices.
+/// The settings of a container for its devices.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerAllocateResponse {
     #[prost(btree_map = "string, string", tag = "1")]
@@ -181,7 +181,7 @@ calls! {
     pre_start: "PreStartContainer" (ContainerAllocateRequest) -> Empty, START_TIMEOUT;
 }
 
-pub(crate) async fn list_and_watch(channel: &Channel) -> Result<Answers<ListAndWatchResponse>, RpcError> {
+pub(crate) async fn list_and_watch(channel: &Channel) -> Result<ResponseStream<ListAndWatchResponse>, RpcError> {
     let answers = stream(channel, "/v1beta1.DevicePlugin/ListAndWatch", Empty {});
     in_time(START_TIMEOUT, answers).await
 }

@@ -12,7 +12,7 @@ use api::{Tree, tree};
 
 use super::machine::{Machine, Node};
 use super::numa::{Hint, Hints, Mask, hints};
-use super::{Refusal, wants};
+use super::{Rejection, requests};
 use crate::model::pod;
 
 const MEMORY: &str = "memory";
@@ -29,21 +29,21 @@ pub(crate) struct Block {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct MemoryAllocation {
     pub(crate) container: String,
-    /// Of one that is done when others begin: they use it again.
+    /// Whether the container completes before later ones start: they use its memory again.
     is_passing: bool,
     pub(crate) blocks: Vec<Block>,
 }
 
-/// Who has what, by pod; containers in the order in which they start.
+/// Allocations by pod; containers in the order in which they start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct State(pub(crate) BTreeMap<String, Vec<Share>>);
+pub(crate) struct State(pub(crate) BTreeMap<String, Vec<MemoryAllocation>>);
 
 /// The static policy.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
-    /// What pods may have of each node.
+    /// The allocatable amounts of each node.
     pub(crate) allocatable: BTreeMap<u32, Amounts>,
     total: BTreeMap<u32, Amounts>,
 }
@@ -92,17 +92,17 @@ fn shown_bytes(bytes: u64) -> String {
 
 /// A node at a time.
 #[derive(Debug, Clone)]
-struct Cell {
-    /// The nodes that it gives together with: itself alone, or one group at a time.
+struct NodeMemory {
+    /// The nodes that this node allocates together with: itself alone, or one group at a time.
     group: Mask,
     uses: usize,
     free: Amounts,
 }
 
-type Cells = BTreeMap<u32, Cell>;
+type NumaNodeMap = BTreeMap<u32, NodeMemory>;
 
 impl Policy {
-    /// `reserved` by node; its sum must be what the node keeps from pods anyway.
+    /// `reserved` by node; the sum must be the amount that is reserved from pods in total.
     pub(crate) fn new(
         machine: &Arc<Machine>,
         reserved: &BTreeMap<u32, Amounts>,
@@ -125,11 +125,11 @@ impl Policy {
         Ok(Policy { allocatable, total })
     }
 
-    fn cells(&self, state: &State) -> Cells {
+    fn cells(&self, state: &State) -> NumaNodeMap {
         let cell = |(number, free): (&u32, &Amounts)| {
-            (*number, Cell { group: Mask::from_iter([*number]), uses: 0, free: free.clone() })
+            (*number, NodeMemory { group: Mask::from_iter([*number]), uses: 0, free: free.clone() })
         };
-        let mut cells: Cells = self.allocatable.iter().map(cell).collect();
+        let mut cells: NumaNodeMap = self.allocatable.iter().map(cell).collect();
         for shares in state.0.values() {
             for block in shares.iter().flat_map(|share| &share.blocks) {
                 for cell in block
@@ -139,7 +139,7 @@ impl Policy {
                     .collect::<Vec<_>>()
                 {
                     let (node, cell) = cell;
-                    cells.insert(node, Cell { group: block.nodes, uses: cell.uses + 1, ..cell });
+                    cells.insert(node, NodeMemory { group: block.nodes, uses: cell.uses + 1, ..cell });
                 }
             }
             for (nodes, kind, bytes) in charged(shares) {
@@ -149,7 +149,7 @@ impl Policy {
         cells
     }
 
-    /// Whether what was kept fits this machine.
+    /// Checks that the restored state fits this machine.
     pub(crate) fn check(&self, kept: &Tree, state: &State) -> Result<(), StateError> {
         if *kept != shown_nodes(&self.total, &self.allocatable) {
             return Err(StateError::OtherMachine);
@@ -162,7 +162,7 @@ impl Policy {
     }
 
     pub(crate) fn hints(&self, state: &State, pod: &Tree, spec: &Tree) -> Hints {
-        let wanted = wants::memory(pod, spec);
+        let wanted = requests::memory(pod, spec);
         match state.of(pod::uid(pod), spec.str("name")) {
             Some(blocks) => again(blocks, &wanted),
             None => self.hints_for(state, pod, &wanted),
@@ -171,8 +171,8 @@ impl Policy {
 
     /// For the pod as a whole.
     pub(crate) fn pod_hints(&self, state: &State, pod: &Tree) -> Hints {
-        let wanted = wants::at_once_by_name(pod, |spec| wants::memory(pod, spec));
-        let has = wants::containers(pod).find_map(|spec| state.of(pod::uid(pod), spec.str("name")));
+        let wanted = requests::at_once_by_name(pod, |spec| requests::memory(pod, spec));
+        let has = requests::containers(pod).find_map(|spec| state.of(pod::uid(pod), spec.str("name")));
         match has {
             Some(blocks) => again(blocks, &wanted),
             None => self.hints_for(state, pod, &wanted),
@@ -184,7 +184,7 @@ impl Policy {
         wanted.keys().map(|kind| (kind.clone(), Some(hints.clone()))).collect()
     }
 
-    /// Nodes that have all kinds: they are the same for each.
+    /// Hints for nodes that have all requested kinds; they are the same for each kind.
     fn places(&self, state: &State, pod: &Tree, wanted: &Amounts) -> Vec<Hint> {
         let cells = self.cells(state);
         let numbers: Vec<u32> = cells.keys().copied().collect();
@@ -202,17 +202,17 @@ impl Policy {
     }
 
     /// Assigns a container its memory; nothing happens if it has it already, or requests none.
-    pub(crate) fn allocate(&self, state: &mut State, pod: &Tree, spec: &Tree, near: Hint) -> Result<(), Refusal> {
+    pub(crate) fn allocate(&self, state: &mut State, pod: &Tree, spec: &Tree, near: Hint) -> Result<(), Rejection> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
-        let wanted = wants::memory(pod, spec);
+        let wanted = requests::memory(pod, spec);
         if wanted.is_empty() || state.of(uid, name).is_some() {
             return Ok(());
         }
-        let nodes = self.choose(state, pod, &wanted, near).map_err(|error| Refusal::Unexpected(error.into()))?;
+        let nodes = self.choose(state, pod, &wanted, near).map_err(|error| Rejection::Unexpected(error.into()))?;
         let block = |(kind, bytes): (String, u64)| Block { nodes, kind, bytes };
-        let share = Share {
+        let share = MemoryAllocation {
             container: name.to_string(),
-            is_passing: wants::is_passing(pod, spec),
+            is_passing: requests::is_passing(pod, spec),
             blocks: wanted.into_iter().map(block).collect(),
         };
         state.0.entry(uid.to_string()).or_default().push(share);
@@ -235,7 +235,7 @@ impl Policy {
             let violates = !is_single && !may_group(&cells, mask);
             return if violates { Err(MemoryError::OtherGroup) } else { Ok(mask) };
         }
-        // Others had to agree on less than is enough: more nodes, with those among them.
+        // The merged hint has too little memory: choose more nodes that include it.
         let larger: Vec<Hint> =
             places.into_iter().filter(|hint| hint.affinity.is_some_and(|place| place.contains(mask))).collect();
         let larger = best(&larger).ok_or(MemoryError::NotExtended)?;
@@ -245,7 +245,7 @@ impl Policy {
         Ok(larger.affinity.unwrap_or_default())
     }
 
-    pub(crate) fn shown(&self, state: &State) -> Tree {
+    pub(crate) fn to_checkpoint(&self, state: &State) -> Tree {
         let mut entries = tree! {};
         for (uid, shares) in &state.0 {
             entries.set(uid, Tree::List(shares.iter().map(shown_share).collect()));
@@ -280,13 +280,13 @@ fn total(node: &Node) -> Amounts {
     pages.chain([(MEMORY.to_string(), node.memory_bytes)]).collect()
 }
 
-/// What a pod takes of nodes: those that follow one that is done use what it had.
-fn charged(shares: &[Share]) -> Vec<(Mask, String, u64)> {
+/// The amounts that a pod is charged for: containers use the memory of completed init containers again.
+fn charged(shares: &[MemoryAllocation]) -> Vec<(Mask, String, u64)> {
     walk(shares).into_iter().map(|((nodes, kind), (charged, _))| (nodes, kind, charged)).collect()
 }
 
-/// By nodes and kind: what is taken, and how much of it can be used again by the next.
-fn walk(shares: &[Share]) -> BTreeMap<(Mask, String), (u64, u64)> {
+/// By nodes and kind: the charged amount, and how much of it the next containers can use again.
+fn walk(shares: &[MemoryAllocation]) -> BTreeMap<(Mask, String), (u64, u64)> {
     let mut taken: BTreeMap<(Mask, String), (u64, u64)> = BTreeMap::new();
     for share in shares {
         for block in &share.blocks {
@@ -301,7 +301,7 @@ fn walk(shares: &[Share]) -> BTreeMap<(Mask, String), (u64, u64)> {
     taken
 }
 
-fn charge(cells: &mut Cells, nodes: Mask, kind: &str, mut bytes: u64) {
+fn charge(cells: &mut NumaNodeMap, nodes: Mask, kind: &str, mut bytes: u64) {
     for node in nodes.bits() {
         let Some(free) = cells.get_mut(&node).and_then(|cell| cell.free.get_mut(kind)) else { continue };
         let part = bytes.min(*free);
@@ -310,19 +310,19 @@ fn charge(cells: &mut Cells, nodes: Mask, kind: &str, mut bytes: u64) {
     }
 }
 
-fn free(cells: &Cells, mask: Mask, kind: &str) -> u64 {
+fn free(cells: &NumaNodeMap, mask: Mask, kind: &str) -> u64 {
     mask.bits().filter_map(|node| cells.get(&node)?.free.get(kind)).sum()
 }
 
-/// A node gives by itself or together with one group of others, never both.
-fn may_group(cells: &Cells, mask: Mask) -> bool {
+/// A node allocates alone or together with one group of nodes, never both.
+fn may_group(cells: &NumaNodeMap, mask: Mask) -> bool {
     mask.bits().filter_map(|node| cells.get(&node)).all(|cell| match mask.count() {
         1 => cell.group.count() == 1,
         _ => cell.uses == 0 || cell.group == mask,
     })
 }
 
-/// Where it is already.
+/// Hints for the nodes that the container has already.
 fn again(blocks: &[Block], wanted: &Amounts) -> Hints {
     let same = blocks.len() == wanted.len() && blocks.iter().all(|block| wanted.get(&block.kind) == Some(&block.bytes));
     if !same {
@@ -388,7 +388,7 @@ fn shown_nodes(total: &BTreeMap<u32, Amounts>, allocatable: &BTreeMap<u32, Amoun
     nodes
 }
 
-fn shown_share(share: &Share) -> Tree {
+fn shown_share(share: &MemoryAllocation) -> Tree {
     let block = |block: &Block| {
         let nodes: Vec<Tree> = block.nodes.bits().map(|node| Tree::Int(node.into())).collect();
         tree! { "numaAffinity" => nodes, "type" => block.kind.as_str(), "size" => block.bytes.to_string() }
@@ -397,13 +397,13 @@ fn shown_share(share: &Share) -> Tree {
     tree! { "container" => share.container.as_str(), "init" => share.is_passing, "blocks" => blocks }
 }
 
-fn read_share(tree: &Tree) -> Result<Share, StateError> {
+fn read_share(tree: &Tree) -> Result<MemoryAllocation, StateError> {
     let block = |block: &Tree| {
         let nodes = block.list("numaAffinity").iter().filter_map(|node| u32::try_from(node.as_int()?).ok());
         let bytes = block.str("size").parse().map_err(|_| StateError::Size(block.str("size").to_string()))?;
         Ok(Block { nodes: nodes.collect(), kind: block.str("type").to_string(), bytes })
     };
-    Ok(Share {
+    Ok(MemoryAllocation {
         container: tree.str("container").to_string(),
         is_passing: tree.bool("init"),
         blocks: tree.list("blocks").iter().map(block).collect::<Result<_, StateError>>()?,

@@ -24,11 +24,11 @@ fn pod(uid: &str, init: &[(&str, u64)], main: &[(&str, u64)]) -> Tree {
 }
 
 fn allocate(policy: &Policy, state: &mut State, pod: &Tree) -> Result<String, String> {
-    for spec in wants::containers(pod) {
+    for spec in requests::containers(pod) {
         policy.allocate(state, pod, spec, Hint::default()).map_err(|refusal| refusal.problem().message)?;
     }
     let shown = |spec: &Tree| state.nodes(pod::uid(pod), spec.str("name")).bits().collect::<CpuSet>().to_string();
-    Ok(wants::containers(pod).map(shown).collect::<Vec<_>>().join(" "))
+    Ok(requests::containers(pod).map(shown).collect::<Vec<_>>().join(" "))
 }
 
 #[test]
@@ -59,10 +59,10 @@ fn reuses_memory_of_init_containers() {
     assert_eq!(allocate(&policy, &mut state, &first).as_deref(), Ok("0 0 0 0"));
     let free = |state: &State| free(&policy.cells(state), [0].into_iter().collect(), MEMORY) / GIB;
     assert_eq!(free(&state), 2, "9 less 7");
-    assert_eq!(policy.shown(&state).str("policyName"), "Static");
-    let again = State::read(&policy.shown(&state)).expect("a state");
+    assert_eq!(policy.to_checkpoint(&state).str("policyName"), "Static");
+    let again = State::read(&policy.to_checkpoint(&state)).expect("a state");
     assert_eq!(again, state);
-    assert_eq!(policy.check(policy.shown(&state).at("machineState"), &again), Ok(()));
+    assert_eq!(policy.check(policy.to_checkpoint(&state).at("machineState"), &again), Ok(()));
     state.release("a");
     assert_eq!(free(&state), 9);
 }
@@ -72,7 +72,7 @@ fn detects_another_machine() {
     let (one, two) = (policy(1), policy(2));
     let mut state = State::default();
     allocate(&two, &mut state, &pod("a", &[], &[("c", 5)])).expect("memory");
-    let kept = two.shown(&state);
+    let kept = two.to_checkpoint(&state);
     let want = "[memorymanager] the expected machine state is different from the real one";
     assert_eq!(one.check(kept.at("machineState"), &state).map_err(|error| error.to_string()), Err(want.to_string()));
 }
@@ -101,7 +101,7 @@ fn extends_a_hint_that_is_too_small() {
     let policy = policy(2);
     let mut state = State::default();
     let wanted = pod("a", &[], &[("c", 12)]);
-    let spec = wants::containers(&wanted).next().expect("a container");
+    let spec = requests::containers(&wanted).next().expect("a container");
     let near = |preferred| Hint { affinity: Some([1].into_iter().collect()), preferred };
     policy.allocate(&mut state, &wanted, spec, near(true)).expect("memory");
     assert_eq!(state.nodes("a", "c").bits().collect::<Vec<_>>(), [0, 1]);

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use api::Tree;
 use api::status::Status;
 
-use super::super::{Attributes, Operation, Pending, join_errors};
+use super::super::{Attributes, Operation, PluginFuture, join_errors};
 use crate::authorization;
 use crate::authorization::node::node_name;
 use crate::registry::Registry;
@@ -29,8 +29,8 @@ pub(crate) fn mutate<'a>(
     request: Option<&'a mut Tree>,
     _: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Pending<'a> {
-    let is_token = attributes.resource.kind.plural == "serviceaccounts" && attributes.subresource == "token";
+) -> PluginFuture<'a> {
+    let is_token = attributes.resource.kind.plural() == "serviceaccounts" && attributes.subresource == "token";
     let request = request.filter(|_| is_token && attributes.operation == Operation::Create)?;
     node_name(attributes.user)?;
     Some(Box::pin(check(attributes, request)))
@@ -38,7 +38,7 @@ pub(crate) fn mutate<'a>(
 
 async fn check(attributes: &Attributes<'_>, request: &Tree) -> Result<(), Status> {
     let audience = requested(request).map_err(|why| attributes.forbidden(why))?;
-    // The plugin's first half has found the pod and judged it.
+    // The mutating half of the plugin has found the pod and checked it.
     let key = format!("{}/{}", attributes.namespace, request.str("spec.boundObjectRef.name"));
     let pod = attributes.registry.storage.object("pods", &key).unwrap_or_default();
     let drivers = |volume: &Tree| driver(attributes.registry, attributes.namespace, &pod, volume);
@@ -48,12 +48,19 @@ async fn check(attributes: &Attributes<'_>, request: &Tree) -> Result<(), Status
     if referenced { Ok(()) } else { authorize(attributes, audience).await }
 }
 
+/// Why the requested audiences are rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum AudienceError {
+    #[error("node may only request 0 or 1 audiences")]
+    TooMany,
+}
+
 /// "" is the API server's own audience.
-fn requested(request: &Tree) -> Result<&str, &'static str> {
+fn requested(request: &Tree) -> Result<&str, AudienceError> {
     match request.list("spec.audiences") {
         [] => Ok(""),
         [one] => Ok(one.as_str().unwrap_or("")),
-        _ => Err("node may only request 0 or 1 audiences"),
+        _ => Err(AudienceError::TooMany),
     }
 }
 
@@ -77,7 +84,7 @@ impl std::fmt::Display for FailedLookups {
 
 impl std::error::Error for FailedLookups {}
 
-/// Whether a volume of the pod needs a token for the audience; where none does, the lookups that failed.
+/// Whether a volume of the pod needs a token for the audience; if none does, the failed lookups.
 fn references(
     pod: &Tree,
     audience: &str,
@@ -142,13 +149,13 @@ fn driver_requests(registry: &Registry, driver: &str, audience: &str) -> Result<
 
 async fn authorize(attributes: &Attributes<'_>, audience: &str) -> Result<(), Status> {
     let user = &attributes.user.name;
-    let asked = authorization::Attributes {
+    let requested = authorization::Attributes {
         namespace: attributes.namespace,
-        version: attributes.resource.kind.version,
+        version: attributes.resource.kind.version(),
         name: Cow::Borrowed(attributes.name),
-        ..authorization::Attributes::resource(attributes.user, VERB, attributes.resource.kind.group, audience)
+        ..authorization::Attributes::resource(attributes.user, VERB, attributes.resource.kind.group(), audience)
     };
-    let verdict = attributes.registry.authorizer.wait(&asked).await;
+    let verdict = attributes.registry.authorizer.wait(&requested).await;
     match verdict.error {
         _ if verdict.is_allowed() => Ok(()),
         Some(error) => Err(attributes
@@ -194,11 +201,11 @@ mod tests {
 
     #[test]
     fn a_node_requests_one_audience_at_most() {
-        let check = |audiences: &str, want: Result<&str, &str>| {
+        let check = |audiences: &str, want: Result<&str, AudienceError>| {
             assert_eq!(requested(&json(&format!(r#"{{"spec":{{"audiences":{audiences}}}}}"#))), want, "{audiences}");
         };
         check("[]", Ok(""));
         check(r#"["a"]"#, Ok("a"));
-        check(r#"["a","b"]"#, Err("node may only request 0 or 1 audiences"));
+        check(r#"["a","b"]"#, Err(AudienceError::TooMany));
     }
 }

@@ -1,5 +1,5 @@
-//! What a kubelet may write: its own node, its own pods, and what is named after it. Which objects it may
-//! touch at all is the Node authorizer's business; this looks at what is in them.
+//! NodeRestriction: a kubelet may write its own node, its own pods, and the objects named after it. The Node authorizer
+//! decides which objects it may access; this plugin checks their content.
 
 pub(crate) mod audience;
 mod labels;
@@ -19,58 +19,58 @@ pub(crate) fn mutate(
     old: Option<&Tree>,
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
-    judge(attributes, Some(object), old)
+    check_write(attributes, Some(object), old)
 }
 
-/// Deletions have no object to change, and are judged here.
+/// Checks deletions, which have no object to mutate.
 pub(super) fn validate(
     attributes: &Attributes<'_>,
     object: Option<&Tree>,
     old: Option<&Tree>,
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
-    if attributes.operation == Operation::Delete { judge(attributes, object, old) } else { Ok(()) }
+    if attributes.operation == Operation::Delete { check_write(attributes, object, old) } else { Ok(()) }
 }
 
-fn judge(attributes: &Attributes<'_>, object: Option<&Tree>, old: Option<&Tree>) -> Result<(), Status> {
+fn check_write(attributes: &Attributes<'_>, object: Option<&Tree>, old: Option<&Tree>) -> Result<(), Status> {
     let Some(node) = node_name(attributes.user) else { return Ok(()) };
-    let write = Write { attributes, node, object: object.unwrap_or(&Tree::Null), old: old.unwrap_or(&Tree::Null) };
-    write.judge().map_err(|refusal| match refusal {
-        Refusal::Forbidden(why) => attributes.forbidden(&why),
-        Refusal::Status(status) => *status,
+    let write = NodeWrite { attributes, node, object: object.unwrap_or(&Tree::Null), old: old.unwrap_or(&Tree::Null) };
+    write.check_request().map_err(|refusal| match refusal {
+        Rejection::Forbidden(why) => attributes.forbidden(&why),
+        Rejection::Status(status) => *status,
     })
 }
 
-struct Write<'a> {
+struct NodeWrite<'a> {
     attributes: &'a Attributes<'a>,
     node: &'a str,
-    /// Null where there is none.
+    /// Null if the request has none.
     object: &'a Tree,
     old: &'a Tree,
 }
 
-enum Refusal {
+enum Rejection {
     Forbidden(String),
     Status(Box<Status>),
 }
 
-type Judged = Result<(), Refusal>;
+type CheckResult = Result<(), Rejection>;
 
-fn refuse(why: impl Into<String>) -> Judged {
-    Err(Refusal::Forbidden(why.into()))
+fn refuse(why: impl Into<String>) -> CheckResult {
+    Err(Rejection::Forbidden(why.into()))
 }
 
-fn check(holds: bool, why: impl FnOnce() -> String) -> Judged {
+fn check(holds: bool, why: impl FnOnce() -> String) -> CheckResult {
     if holds { Ok(()) } else { refuse(why()) }
 }
 
-impl Write<'_> {
-    fn judge(&self) -> Judged {
+impl NodeWrite<'_> {
+    fn check_request(&self) -> CheckResult {
         if self.node.is_empty() {
             return refuse(format!("could not determine node from user {:?}", self.attributes.user.name));
         }
-        let kind = self.attributes.resource.kind;
-        match (kind.group, kind.plural) {
+        let kind = &self.attributes.resource.kind;
+        match (kind.group(), kind.plural()) {
             ("", "pods") => self.pod(),
             ("", "nodes") => self.node(),
             ("", "persistentvolumeclaims") => self.claim(),
@@ -84,11 +84,11 @@ impl Write<'_> {
         }
     }
 
-    fn unexpected(&self) -> Judged {
+    fn unexpected(&self) -> CheckResult {
         refuse(format!("unexpected operation {:?}", operation(self.attributes.operation)))
     }
 
-    fn pod(&self) -> Judged {
+    fn pod(&self) -> CheckResult {
         let node = self.node;
         match (self.attributes.subresource, self.attributes.operation) {
             ("", Operation::Create) => self.mirror_pod(),
@@ -113,14 +113,14 @@ impl Write<'_> {
         }
     }
 
-    fn stored_pod(&self, name: &str) -> Result<std::sync::Arc<Tree>, Refusal> {
+    fn stored_pod(&self, name: &str) -> Result<std::sync::Arc<Tree>, Rejection> {
         let key = format!("{}/{name}", self.attributes.namespace);
-        let missing = || Refusal::Status(Box::new(Status::not_found("", "pods", name)));
+        let missing = || Rejection::Status(Box::new(Status::not_found("", "pods", name)));
         self.attributes.registry.storage.object("pods", &key).ok_or_else(missing)
     }
 
-    /// A node makes the API's image of a static pod, which refers to nothing.
-    fn mirror_pod(&self) -> Judged {
+    /// A mirror pod refers to no other object.
+    fn mirror_pod(&self) -> CheckResult {
         let (node, pod) = (self.node, self.object);
         check(pod.map("metadata.annotations").contains(MIRROR), || {
             format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods")
@@ -129,11 +129,13 @@ impl Write<'_> {
             format!("node {node:?} can only create pods with spec.nodeName set to itself")
         })?;
         self.owner(pod.list("metadata.ownerReferences"))?;
-        refers_to_nothing(pod)
-            .map_err(|what| Refusal::Forbidden(format!("node {node:?} can not create pods that reference {what}")))
+        match referenced_kind(pod) {
+            None => Ok(()),
+            Some(what) => refuse(format!("node {node:?} can not create pods that reference {what}")),
+        }
     }
 
-    fn owner(&self, owners: &[Tree]) -> Judged {
+    fn owner(&self, owners: &[Tree]) -> CheckResult {
         let node = self.node;
         let owner = match owners {
             [] => return refuse(format!("node {node:?} can only create pods with an owner reference set to itself")),
@@ -152,13 +154,13 @@ impl Write<'_> {
         check(!owner.bool("blockOwnerDeletion"), || {
             format!("node {node:?} must not set blockOwnerDeletion on an owner reference")
         })?;
-        let missing = || Refusal::Status(Box::new(Status::not_found("", "nodes", node)));
+        let missing = || Rejection::Status(Box::new(Status::not_found("", "nodes", node)));
         let stored = self.attributes.registry.storage.object("minions", node).ok_or_else(missing)?;
         let (given, uid) = (owner.str("uid"), stored.str("metadata.uid"));
         check(given == uid, || format!("node {node} UID mismatch: expected {given} got {uid}"))
     }
 
-    fn pod_status(&self) -> Judged {
+    fn pod_status(&self) -> CheckResult {
         let (node, old, new) = (self.node, self.old, self.object);
         check(old.str("spec.nodeName") == node, || {
             format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself")
@@ -173,7 +175,7 @@ impl Write<'_> {
         })
     }
 
-    fn node(&self) -> Judged {
+    fn node(&self) -> CheckResult {
         let (node, name) = (self.node, self.attributes.name);
         check(name == node, || format!("node {node:?} is not allowed to modify node {name:?}"))?;
         let nothing = Map::new();
@@ -192,7 +194,8 @@ impl Write<'_> {
                 check(self.object.list("spec.taints") == self.old.list("spec.taints"), || {
                     format!("node {node:?} is not allowed to modify taints")
                 })?;
-                // An owner that does not exist would let the node delete itself and come back without its taints.
+                // With an owner that does not exist, the garbage collector would delete the node, and it could register
+                // again without its taints.
                 let owners = |node: &Tree| node.list("metadata.ownerReferences").to_vec();
                 check(owners(self.object) == owners(self.old), || {
                     format!("node {node:?} is not allowed to modify ownerReferences")
@@ -204,7 +207,7 @@ impl Write<'_> {
         }
     }
 
-    fn claim(&self) -> Judged {
+    fn claim(&self) -> CheckResult {
         if self.attributes.subresource != "status" {
             return refuse("may only update PVC status");
         }
@@ -217,8 +220,8 @@ impl Write<'_> {
         })
     }
 
-    /// A token is requested on behalf of a pod that runs here.
-    fn token(&self) -> Judged {
+    /// A token must be requested for a pod on this node.
+    fn token(&self) -> CheckResult {
         if self.attributes.operation != Operation::Create || self.attributes.subresource != "token" {
             return Ok(());
         }
@@ -238,7 +241,7 @@ impl Write<'_> {
         })
     }
 
-    fn lease(&self) -> Judged {
+    fn lease(&self) -> CheckResult {
         check(self.attributes.namespace == "kube-node-lease", || {
             "can only access leases in the \"kube-node-lease\" system namespace".to_string()
         })?;
@@ -247,19 +250,19 @@ impl Write<'_> {
         })
     }
 
-    fn csi_node(&self) -> Judged {
+    fn csi_node(&self) -> CheckResult {
         check(self.attributes.name == self.node, || {
             "can only access CSINode with the same name as the requesting node".to_string()
         })
     }
 
-    fn slice(&self) -> Judged {
+    fn slice(&self) -> CheckResult {
         let own = |tree: &Tree| tree.str("spec.nodeName") == self.node;
         match self.attributes.operation {
             Operation::Create => check(own(self.object), || {
                 "can only create ResourceSlice with the same NodeName as the requesting node".to_string()
             }),
-            // Its node cannot be changed: validation sees to that.
+            // Validation forbids a change of the node.
             Operation::Update => Ok(()),
             _ => check(own(self.old), || {
                 "can only delete ResourceSlice with the same NodeName as the requesting node".to_string()
@@ -267,7 +270,7 @@ impl Write<'_> {
         }
     }
 
-    fn certificate_request(&self) -> Judged {
+    fn certificate_request(&self) -> CheckResult {
         if self.attributes.operation != Operation::Create || !self.attributes.subresource.is_empty() {
             return refuse(format!("unexpected operation {:?}", operation(self.attributes.operation)));
         }
@@ -298,7 +301,7 @@ impl Write<'_> {
     }
 
     /// A kubelet requests certificates only for its own name.
-    fn signing_request(&self) -> Judged {
+    fn signing_request(&self) -> CheckResult {
         if self.attributes.operation != Operation::Create || !self.attributes.subresource.is_empty() {
             return Ok(());
         }
@@ -308,7 +311,7 @@ impl Write<'_> {
         }
         let own = format!("system:node:{}", self.node);
         let name = super::certificate_subject_restriction::common_name(self.object.str("spec.request"));
-        let name = name.map_err(|why| Refusal::Forbidden(format!("unable to parse csr: {why}")))?;
+        let name = name.map_err(|why| Rejection::Forbidden(format!("unable to parse csr: {why}")))?;
         check(name == own, || format!("can only create a node CSR with CN={own}"))
     }
 }
@@ -322,7 +325,7 @@ fn operation(operation: Operation) -> &'static str {
     }
 }
 
-/// What the claim of a node's write must leave as it is.
+/// The part of a claim that a node must not change.
 fn rest_of_claim(claim: &Tree) -> Tree {
     let mut claim = claim.clone();
     for path in [
@@ -343,10 +346,10 @@ fn rest_of_claim(claim: &Tree) -> Tree {
     claim
 }
 
-/// What a pod of a node refers to, in the words of the refusal.
-fn refers_to_nothing(pod: &Tree) -> Result<(), &'static str> {
+/// The first kind of object that a pod refers to, as the rejection names it.
+fn referenced_kind(pod: &Tree) -> Option<&'static str> {
     if !pod.str("spec.serviceAccountName").is_empty() {
-        return Err("a service account");
+        return Some("a service account");
     }
     let kinds = [
         (Referred::Secret, "secrets"),
@@ -355,12 +358,12 @@ fn refers_to_nothing(pod: &Tree) -> Result<(), &'static str> {
     ];
     let projected = || pod.list("spec.volumes").iter().flat_map(|volume| volume.list("projected.sources"));
     if projected().any(|source| source.has("clusterTrustBundle")) {
-        return Err("clustertrustbundles");
+        return Some("clustertrustbundles");
     }
     if !pod.list("spec.resourceClaims").is_empty() {
-        return Err("resourceclaims");
+        return Some("resourceclaims");
     }
-    kinds.into_iter().find(|(kind, _)| pod_refers_to(pod, *kind)).map_or(Ok(()), |(_, what)| Err(what))
+    kinds.into_iter().find(|(kind, _)| pod_refers_to(pod, *kind)).map(|(_, what)| what)
 }
 
 #[cfg(test)]
@@ -371,24 +374,24 @@ mod tests {
     #[test]
     fn a_mirror_pod_refers_to_nothing() {
         let cases = [
-            (r#"{"spec":{"containers":[{"name":"c"}]}}"#, Ok(())),
-            (r#"{"spec":{"serviceAccountName":"a"}}"#, Err("a service account")),
-            (r#"{"spec":{"volumes":[{"secret":{"secretName":"s"}}]}}"#, Err("secrets")),
-            (r#"{"spec":{"volumes":[{"configMap":{"name":"s"}}]}}"#, Err("configmaps")),
-            (r#"{"spec":{"volumes":[{"persistentVolumeClaim":{"claimName":"s"}}]}}"#, Err("persistentvolumeclaims")),
+            (r#"{"spec":{"containers":[{"name":"c"}]}}"#, None),
+            (r#"{"spec":{"serviceAccountName":"a"}}"#, Some("a service account")),
+            (r#"{"spec":{"volumes":[{"secret":{"secretName":"s"}}]}}"#, Some("secrets")),
+            (r#"{"spec":{"volumes":[{"configMap":{"name":"s"}}]}}"#, Some("configmaps")),
+            (r#"{"spec":{"volumes":[{"persistentVolumeClaim":{"claimName":"s"}}]}}"#, Some("persistentvolumeclaims")),
             (
                 r#"{"spec":{"volumes":[{"projected":{"sources":[{"clusterTrustBundle":{}}]}}]}}"#,
-                Err("clustertrustbundles"),
+                Some("clustertrustbundles"),
             ),
-            (r#"{"spec":{"resourceClaims":[{"name":"r"}]}}"#, Err("resourceclaims")),
+            (r#"{"spec":{"resourceClaims":[{"name":"r"}]}}"#, Some("resourceclaims")),
         ];
         for (pod, want) in cases {
-            assert_eq!(refers_to_nothing(&json(pod)), want, "{pod}");
+            assert_eq!(referenced_kind(&json(pod)), want, "{pod}");
         }
     }
 
     #[test]
-    fn a_claim_keeps_all_but_what_a_resize_reports() {
+    fn claim_update_may_only_report_a_resize() {
         let claim = |size: &str, label: &str| {
             json(&format!(
                 r#"{{"metadata":{{"labels":{{"a":"{label}"}}}},"status":{{"capacity":{{"storage":"{size}"}}}}}}"#

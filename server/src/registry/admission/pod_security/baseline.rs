@@ -1,4 +1,4 @@
-//! The baseline level: nothing that is known to give a pod power over its node.
+//! The baseline level: rejects known privilege escalations to the node.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub(crate) const CAPABILITIES: Check = since(0, capabilities);
 pub(crate) const HOST_PATHS: Check = since(0, host_paths);
 pub(crate) const SECCOMP: Check = since(0, seccomp);
 
-/// In the order of upstream's names for them, in which violations are listed.
+/// In the order of upstream's names, in which violations are listed.
 const CHECKS: &[Check] = &[
     since(0, app_armor),
     CAPABILITIES,
@@ -126,7 +126,7 @@ fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
     if names.is_empty() { None } else { Violation::new("hostPort", detail) }
 }
 
-/// A probe of another host lets a pod use its node's kubelet to look around.
+/// A probe of another host lets a pod scan the network through the kubelet.
 fn probe_hosts(pod: &Pod<'_>) -> Option<Violation> {
     const HANDLERS: &[&str] =
         &["livenessProbe", "readinessProbe", "startupProbe", "lifecycle.postStart", "lifecycle.preStop"];

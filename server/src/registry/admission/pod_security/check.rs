@@ -1,4 +1,4 @@
-//! What the checks of all levels share.
+//! Types and functions that the checks of all levels share.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +14,7 @@ pub(super) struct Pod<'a> {
 }
 
 impl<'a> Pod<'a> {
-    /// In upstream's order: init containers first.
+    /// The containers in upstream's order: init containers first.
     pub(super) fn containers(&self) -> impl Iterator<Item = &'a Tree> {
         let spec = self.spec;
         ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(|list| spec.list(list))
@@ -25,7 +25,7 @@ impl<'a> Pod<'a> {
         self.containers().filter(|container| is_bad(container)).map(|container| container.str("name")).collect()
     }
 
-    /// Linux rules that Windows knows nothing of were dropped for it in 1.25.
+    /// Rules for Linux do not apply to Windows pods since 1.25.
     pub(crate) fn is_windows(&self) -> bool {
         self.version >= 25 && self.spec.str("os.name") == "windows"
     }
@@ -53,7 +53,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A rule and the minor version in which it came.
+/// A rule and the minor version that introduced it.
 pub(crate) struct Check {
     pub since: u32,
     pub run: fn(&Pod<'_>) -> Option<Violation>,
@@ -81,7 +81,7 @@ pub(super) fn containers(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names.iter().copied()))
 }
 
-/// Who sets a value under the pod's or a container's security context that is not allowed, and the values.
+/// The pod or containers whose security context has a forbidden value, and the values.
 pub(crate) fn bad_setters(
     pod: &Pod<'_>,
     path: &str,

@@ -65,7 +65,7 @@ fn names(exemptions: &Tree, key: &str) -> Result<Vec<String>, FieldError> {
 }
 
 impl Config {
-    /// By what a write is exempt, where it is.
+    /// The exemption that applies to a write, if any.
     pub(crate) fn exempts(&self, namespace: &str, user: &str, template: &Tree) -> Option<&'static str> {
         let has = |list: &[String], name: &str| list.iter().any(|own| own == name);
         let class = template.str("spec.runtimeClassName");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_field() {
         let cases = [
             (r#","defaults":{"enforce":"x"}"#, "defaults.enforce: must be one of"),
             (r#","defaults":{"warn-version":"x"}"#, "defaults.warn-version: must be"),

@@ -1,4 +1,4 @@
-//! The labels of a namespace that say which pods it takes.
+//! The labels of a namespace with its pod security levels.
 
 use std::fmt;
 
@@ -35,13 +35,13 @@ impl Default for Policy {
 }
 
 impl Policies {
-    /// Reads the labels; a wrong one is reported, and taken for the strictest.
+    /// Reads the labels; an invalid label is reported, and counts as the strictest level.
     pub(crate) fn read(labels: &Map, defaults: Policies, errors: &mut Errors) -> Policies {
         let enforce = Policy::read(labels, "enforce", defaults.enforce, errors);
         let audit = Policy::read(labels, "audit", defaults.audit, errors);
         let warn = Policy::read(labels, "warn", defaults.warn, errors);
         let says = |mode: &str| labels.contains(&label(mode));
-        // A namespace that enforces a level also warns about it, unless its labels say otherwise.
+        // A namespace that enforces a level also warns about it, unless its labels set another one.
         let warn = if says("warn") || warn.level >= enforce.level { warn } else { Policy { ..enforce } };
         Policies { enforce, audit, warn }
     }
@@ -77,7 +77,7 @@ impl Policy {
         policy
     }
 
-    /// True where pods that were fine may no longer be.
+    /// Whether pods that met the old policy may violate the new one.
     pub(crate) fn is_stricter(self, old: Policy) -> bool {
         self != old && self.level != Level::Privileged && (self.version != old.version || self.level > old.level)
     }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_label_is_reported_and_strict() {
+    fn invalid_label_is_reported_and_strict() {
         let mut labels = Map::new();
         labels.insert("pod-security.kubernetes.io/enforce", "bogus");
         labels.insert("pod-security.kubernetes.io/warn-version", "vx");

@@ -1,5 +1,5 @@
-//! Pod security: a namespace's labels name the level that its pods must meet (enforce), and the violations to warn
-//! about (warn). Pod templates are never refused, only warned about.
+//! PodSecurity: a namespace's labels name the level that its pods must meet (enforce), and the violations to warn about
+//! (warn). Pod templates are never rejected, only warned about.
 
 mod baseline;
 mod check;
@@ -16,7 +16,7 @@ use super::{Attributes, Operation, Settings};
 use check::{Pod, Violation};
 use labels::{Level, Policies, Policy};
 
-/// How many pods of a namespace are looked at when its level rises.
+/// The maximum number of pods that are checked when the level of a namespace rises.
 const MAX_PODS: usize = 3000;
 
 pub(super) use config::Config;
@@ -78,10 +78,10 @@ fn namespace_policies(attributes: &Attributes<'_>) -> Policies {
     Policies::read(namespace.map("metadata.labels"), defaults, &mut Errors::new())
 }
 
-/// Where an object keeps a pod's metadata and spec; None for writes that do not matter here.
+/// The metadata and spec of a pod in an object; None for writes that need no check.
 fn template<'a>(attributes: &Attributes<'_>, object: &'a Tree) -> Option<&'a Tree> {
-    let kind = attributes.resource.kind;
-    let path = match (kind.group, kind.kind, attributes.subresource) {
+    let kind = &attributes.resource.kind;
+    let path = match (kind.group(), kind.kind(), attributes.subresource) {
         ("", "Pod", "" | "ephemeralcontainers" | "resize") => return Some(object),
         ("", "PodTemplate", "") => "template",
         ("", "ReplicationController", "") => "spec.template",
@@ -108,7 +108,7 @@ fn describe(violations: &[Violation]) -> String {
     texts.join(", ")
 }
 
-/// An update that changes only what no check looks at is not judged again.
+/// Whether an update changes a field that a check reads; other updates are not checked again.
 fn is_significant(pod: &Tree, old: &Tree) -> bool {
     let watched = |pod: &Tree| {
         let mut map = pod.map("metadata.annotations").clone();
@@ -140,8 +140,8 @@ fn validate_namespace(
     let mut old_errors = Errors::new();
     let old_policies = old.map(|old| Policies::read(old.map("metadata.labels"), defaults, &mut old_errors));
     if !errors.is_empty() && !errors.iter().eq(old_errors.iter()) {
-        let kind = attributes.resource.kind;
-        return Err(Status::invalid(kind.group, kind.kind, attributes.name, &errors));
+        let kind = &attributes.resource.kind;
+        return Err(Status::invalid(kind.group(), kind.kind(), attributes.name, &errors));
     }
     if let Some(old) = old_policies
         && attributes.operation == Operation::Update
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn older_versions_know_less() {
+    fn older_versions_have_fewer_checks() {
         let host = r#"{"spec":{"containers":[{"name":"c","livenessProbe":{"httpGet":{"host":"x"}}}]}}"#;
         check_old(Level::Baseline, 33, host, "");
         let sysctl = r#"{"spec":{"securityContext":{"sysctls":[{"name":"net.ipv4.tcp_rmem"}]},"containers":[]}}"#;

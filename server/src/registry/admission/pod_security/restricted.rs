@@ -10,7 +10,7 @@ use super::check::{Check, Pod, Violation, bad_setters, containers, plural, quote
 const CAPABILITIES: Check = since(22, capabilities);
 const SECCOMP: Check = since(19, seccomp);
 
-/// In the order of upstream's names for them.
+/// In the order of upstream's names.
 const CHECKS: &[Check] = &[
     since(8, privilege_escalation),
     CAPABILITIES,
@@ -23,7 +23,7 @@ const CHECKS: &[Check] = &[
 
 pub(crate) fn violations(pod: &Pod<'_>) -> Vec<Violation> {
     let mut all = run(baseline::kept(), pod);
-    // Before the stricter rule came, the baseline's held.
+    // Before the version of the stricter rule, the baseline rule applies.
     for (strict, base) in [(&CAPABILITIES, &baseline::CAPABILITIES), (&SECCOMP, &baseline::SECCOMP)] {
         if pod.version < strict.since {
             all.extend(run(std::iter::once(base), pod));
@@ -110,7 +110,7 @@ fn run_as_non_root(pod: &Pod<'_>) -> Option<Violation> {
     if names.is_empty() { None } else { Violation::new(REASON, detail) }
 }
 
-/// Containers that leave a field unset that the pod leaves unset as well.
+/// Containers without a field that the pod does not set either.
 fn unset<'a>(pod: &Pod<'a>, field: &str) -> Vec<&'a str> {
     let is_set = |owner: &Tree| !owner.at("securityContext").at(field).is_null();
     if is_set(pod.spec) { Vec::new() } else { pod.named(|container| !is_set(container)) }

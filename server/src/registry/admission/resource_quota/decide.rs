@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::storage::kind::Kind;
 use api::quantity::Quantity;
 use api::{Map, Tree};
-use kinds::Kind;
 use kinds::quota::{self as usage, Usage, match_object};
 use kinds::resources::read;
 
-/// Why a quota refuses a write. The lists are texts such as `requests.cpu=1,pods=2`.
+/// Why a quota rejects a write. The lists are texts such as `requests.cpu=1,pods=2`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuotaError {
     #[error("failed quota: {quota}: must specify {missing}")]
@@ -26,15 +26,15 @@ pub(crate) fn charges(
     object: &Tree,
     old: Option<&Tree>,
 ) -> Result<Vec<(usize, Tree)>, QuotaError> {
-    let mut used = usage::of(kind, object);
+    let mut used = usage::compute_usage(kind.counted(), object);
     let names: BTreeSet<String> = used.keys().cloned().collect();
     if let Some(old) = old {
-        subtract(&mut used, &usage::of(kind, old));
+        subtract(&mut used, &usage::compute_usage(kind.counted(), old));
     }
-    // What shrinks is given back by the quota controller, once it is done.
+    // The quota controller releases decreased usage after the write.
     used.retain(|_, amount| !amount.is_zero() && !amount.is_negative());
     let mut charged = Vec::new();
-    for (at, quota) in quotas.iter().enumerate().filter(|(_, quota)| match_object(quota, kind, object)) {
+    for (at, quota) in quotas.iter().enumerate().filter(|(_, quota)| match_object(quota, kind.counted(), object)) {
         check_constraints(quota, kind, object)?;
         check_known(quota, &names)?;
         let more = within(quota, &used);
@@ -54,7 +54,7 @@ fn subtract(used: &mut Usage, old: &Usage) {
     }
 }
 
-/// A quota limits by its status: its spec takes effect when usage has been counted.
+/// The status of a quota limits: the spec takes effect once the usage has been counted.
 fn hard(quota: &Tree) -> &Map {
     quota.map("status.hard")
 }
@@ -66,25 +66,25 @@ fn within(quota: &Tree, used: &Usage) -> Usage {
         .collect()
 }
 
-/// A quota of compute resources wants each container to say what it takes.
+/// A quota for compute resources requires that each container sets them.
 fn check_constraints(quota: &Tree, kind: &Kind, object: &Tree) -> Result<(), QuotaError> {
     const COMPUTE: &[&str] = &["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
-    if !kind.group.is_empty() || kind.kind != "Pod" {
+    if !kind.group().is_empty() || kind.kind() != "Pod" {
         return Ok(());
     }
     let spec = object.at("spec");
-    let said = |owner: &Tree| {
+    let usage_of = |owner: &Tree| {
         let mut usage = Usage::new();
         usage::compute(owner.map("resources.requests"), owner.map("resources.limits"), &mut usage);
         usage
     };
-    let by_pod = said(spec);
+    let by_pod = usage_of(spec);
     let required: Vec<&str> =
         COMPUTE.iter().copied().filter(|name| hard(quota).contains(name) && !by_pod.contains_key(*name)).collect();
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for container in spec.list("containers").iter().chain(spec.list("initContainers")) {
-        let said = said(container);
-        for name in required.iter().filter(|name| !said.contains_key(**name)) {
+        let usage = usage_of(container);
+        for name in required.iter().filter(|name| !usage.contains_key(**name)) {
             missing.entry(name).or_default().insert(container.str("name"));
         }
     }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_pod_fits_or_does_not() {
         let check = |pod: &str, want: Result<&str, &str>| {
-            let got = charges(&[quota()], &kinds::core::pod::KIND, &json(pod), None);
+            let got = charges(&[quota()], &Kind::built_in(&kinds::core::pod::KIND), &json(pod), None);
             let got = got.map(|charged| charged[0].1.at("status.used").clone());
             assert_eq!(got.map_err(|error| error.to_string()), want.map(json).map_err(str::to_string));
         };
@@ -187,10 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_charged_for_what_it_adds() {
+    fn update_charges_only_the_increase() {
         let service = |ty: &str| json(&format!(r#"{{"spec":{{"type":"{ty}","ports":[{{}}]}}}}"#));
         let check = |old: &str, new: &str, want: Result<usize, &str>| {
-            let got = charges(&[quota()], &kinds::core::service::KIND, &service(new), Some(&service(old)));
+            let got =
+                charges(&[quota()], &Kind::built_in(&kinds::core::service::KIND), &service(new), Some(&service(old)));
             let got = got.map(|charged| charged.len()).map_err(|error| error.to_string());
             assert_eq!(got, want.map_err(str::to_string));
         };
@@ -208,10 +209,13 @@ mod tests {
     #[test]
     fn usage_must_be_known() {
         let quota = json(r#"{"metadata":{"name":"q"},"status":{"hard":{"configmaps":"2"}}}"#);
-        let got = charges(&[quota], &kinds::core::config_map::KIND, &json("{}"), None);
+        let got = charges(&[quota], &Kind::built_in(&kinds::core::config_map::KIND), &json("{}"), None);
         let error = got.err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), Some("status unknown for quota: q, resources: configmaps"));
         let new = json(r#"{"metadata":{"name":"q"},"spec":{"hard":{"configmaps":"0"}}}"#);
-        assert_eq!(charges(&[new], &kinds::core::config_map::KIND, &json("{}"), None).map(|c| c.len()), Ok(0));
+        assert_eq!(
+            charges(&[new], &Kind::built_in(&kinds::core::config_map::KIND), &json("{}"), None).map(|c| c.len()),
+            Ok(0)
+        );
     }
 }

@@ -1,17 +1,17 @@
-//! ResourceQuota: a write that makes a namespace use more is refused where that is too much, and charged
-//! to the quotas' status in the same commit as the object itself, so that no two writes can share what
-//! is left. What deletions give back is counted by the quota controller.
+//! ResourceQuota: rejects a write that would exceed a quota. Otherwise the usage is charged to the status of the quotas
+//! in the same commit as the object itself: two writes can never share the remaining quota. The quota controller counts
+//! the usage that deletions release.
 
 mod decide;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::storage::kind::Kind;
 use api::Tree;
 use api::status::Status;
-use kinds::Kind;
 use stdx::sync::Mutex;
-use store::{Expect, Write as StoreWrite};
+use store::{Precondition, Write as StoreWrite};
 use tokio::sync::OwnedMutexGuard;
 
 use super::{Attributes, Operation};
@@ -30,7 +30,7 @@ pub(crate) fn validate(
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
     let Some(object) = object else { return Ok(()) };
-    let kind = attributes.resource.kind;
+    let kind = &attributes.resource.kind;
     if attributes.operation == Operation::Delete || !is_counted(kind, attributes.subresource, old) {
         return Ok(());
     }
@@ -40,7 +40,7 @@ pub(crate) fn validate(
 
 /// Most kinds are counted at their creation; a few can also grow.
 fn is_counted(kind: &Kind, subresource: &str, old: Option<&Tree>) -> bool {
-    let grows = match (kind.group, kind.kind) {
+    let grows = match (kind.group(), kind.kind()) {
         ("", "Service" | "PersistentVolumeClaim") => subresource.is_empty(),
         ("", "Pod") => subresource == "resize",
         _ => false,
@@ -55,13 +55,13 @@ pub(crate) fn claim(
     object: &Tree,
     old: Option<&Tree>,
 ) -> Result<Vec<StoreWrite>, Status> {
-    let kind = scope.resource.kind;
+    let kind = &scope.resource.kind;
     let items = quotas(scope.registry, scope.namespace);
     if items.is_empty() || scope.dry_run || !is_counted(kind, scope.subresource, old) {
         return Ok(Vec::new());
     }
     let quotas: Vec<Tree> = items.iter().map(|item| item.tree()).collect();
-    let refused = |why| Status::forbidden(kind.group, kind.plural, name, why);
+    let refused = |why| Status::forbidden(kind.group(), kind.plural(), name, why);
     let charges = decide::charges(&quotas, kind, object, old).map_err(refused)?;
     charges.into_iter().map(|(at, charged)| write(scope, &items[at], &quotas[at], charged)).collect()
 }
@@ -72,7 +72,7 @@ fn quotas(registry: &Registry, namespace: &str) -> Vec<Arc<Item>> {
 
 fn write(scope: &Scope<'_>, item: &Item, old: &Tree, mut charged: Tree) -> Result<StoreWrite, Status> {
     let resource = scope.registry.storage.resources.find("", "v1", STORAGE).ok_or_else(Status::no_resource)?;
-    let quota = Scope { resource, subresource: "status", origin: None, ..*scope };
+    let quota = Scope { resource: &resource, subresource: "status", origin: None, ..*scope };
     let options = WriteOptions {
         dry_run: false,
         field_manager: "kube-apiserver".to_string(),
@@ -80,32 +80,31 @@ fn write(scope: &Scope<'_>, item: &Item, old: &Tree, mut charged: Tree) -> Resul
         force: false,
     };
     quota.own_fields(Some(old), &mut charged, &options);
-    Ok(quota.put(item.name(), &charged, Expect::Revision(item.revision)))
+    Ok(quota.put(item.name(), &charged, Precondition::Revision(item.revision)))
 }
 
-/// Writes that are charged to the quotas of one namespace come one after the other: the second could
-/// only lose against the first.
+/// Serializes the writes that are charged to the quotas of one namespace: concurrent ones would only conflict.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct NamespaceLocks {
     by_namespace: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// Waits for a turn, where there is anything to charge.
-pub(crate) async fn turn(scope: &Scope<'_>, old: Option<&Tree>) -> Option<OwnedMutexGuard<()>> {
-    let counted = is_counted(scope.resource.kind, scope.subresource, old);
+/// Waits for the lock of the namespace, if the write changes the usage.
+pub(crate) async fn lock_namespace(scope: &Scope<'_>, old: Option<&Tree>) -> Option<OwnedMutexGuard<()>> {
+    let counted = is_counted(&scope.resource.kind, scope.subresource, old);
     if scope.dry_run || !counted || quotas(scope.registry, scope.namespace).is_empty() {
         return None;
     }
     Some(scope.registry.turns.of(scope.namespace).lock_owned().await)
 }
 
-impl Turns {
+impl NamespaceLocks {
     fn of(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut all = self.by_namespace.lock();
         if let Some(turn) = all.get(namespace) {
             return turn.clone();
         }
-        // Namespaces without waiting writes are forgotten, so that the map stays small.
+        // Locks without waiting writes are dropped, which keeps the map small.
         all.retain(|_, turn| Arc::strong_count(turn) > 1);
         all.entry(namespace.to_string()).or_default().clone()
     }
@@ -125,7 +124,7 @@ mod tests {
         let namespace = "default";
         let scope = Scope {
             registry,
-            resource,
+            resource: &resource,
             user: &user,
             namespace,
             subresource,

@@ -1,26 +1,27 @@
-//! The webhooks of all configurations, made ready for calls once for each change of a configuration.
+//! The webhooks of all configurations, compiled once for each change of a configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
-use api::selector::{self, Selector};
 use arc_swap::ArcSwapOption;
 
 use crate::outbound::callout::{Logins, Target, TargetError};
 use crate::registry::Registry;
+use crate::registry::admission::expressions::{Expression, compile_conditions};
+use crate::registry::admission::matching::Criteria;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum WebhookKind {
     Mutating,
     Validating,
 }
 
-impl Side {
+impl WebhookKind {
     fn storage(self) -> &'static str {
         match self {
-            Side::Mutating => "mutatingwebhookconfigurations",
-            Side::Validating => "validatingwebhookconfigurations",
+            WebhookKind::Mutating => "mutatingwebhookconfigurations",
+            WebhookKind::Validating => "validatingwebhookconfigurations",
         }
     }
 }
@@ -31,20 +32,16 @@ pub(crate) struct Hook {
     pub id: String,
     pub configuration: String,
     pub name: String,
-    pub rules: Vec<Tree>,
-    /// Also called for another version of the same object.
-    pub equivalent: bool,
-    pub namespace_selector: Result<Selector, selector::Error>,
-    pub object_selector: Result<Selector, selector::Error>,
+    pub criteria: Criteria,
     pub ignore_failure: bool,
     pub timeout: Duration,
     pub reinvoke: bool,
-    /// Of the versions of AdmissionReview that it takes, the first that is known here.
+    /// The first accepted version of AdmissionReview that this server supports.
     pub review_version: Option<&'static str>,
-    /// Where it is, or why it cannot be called.
+    /// The target, or why the webhook cannot be called.
     pub target: Result<Target, Arc<TargetError>>,
-    /// A stored condition that cannot be evaluated: then nothing passes.
-    pub has_conditions: bool,
+    /// The webhook is called only if all conditions are met.
+    pub conditions: Vec<Expression>,
 }
 
 /// The hooks of both sides, as of a revision of their configurations.
@@ -55,11 +52,11 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// The hooks of a side by the names of their configurations; None where there are none.
-    pub(crate) fn of(&self, registry: &Registry, side: Side) -> Option<Arc<Vec<Hook>>> {
+    /// The webhooks of a phase, by the names of their configurations; None if there are none.
+    pub(crate) fn of(&self, registry: &Registry, side: WebhookKind) -> Option<Arc<Vec<Hook>>> {
         let slot = match side {
-            Side::Mutating => &self.mutating,
-            Side::Validating => &self.validating,
+            WebhookKind::Mutating => &self.mutating,
+            WebhookKind::Validating => &self.validating,
         };
         let cache = registry.storage.caches.get(side.storage())?;
         let revision = cache.changed();
@@ -69,8 +66,8 @@ impl Compiled {
         }
         let settings = &registry.admission.settings;
         let logins = match side {
-            Side::Mutating => &settings.mutating_logins,
-            Side::Validating => &settings.validating_logins,
+            WebhookKind::Mutating => &settings.mutating_logins,
+            WebhookKind::Validating => &settings.validating_logins,
         };
         let configurations = cache.items_in("");
         let hooks: Vec<Hook> = configurations.iter().flat_map(|item| compile(&item.tree(), logins)).collect();
@@ -87,22 +84,18 @@ fn compile(configuration: &Tree, logins: &Logins) -> Vec<Hook> {
 }
 
 fn hook(configuration: &str, index: usize, webhook: &Tree, logins: &Logins) -> Hook {
-    let selector = |key: &str| Selector::from_object(webhook.at(key));
     let name = webhook.str("name");
     Hook {
         id: format!("{configuration}/{name}/{index}"),
         configuration: configuration.to_string(),
         name: name.to_string(),
-        rules: webhook.list("rules").to_vec(),
-        equivalent: webhook.str("matchPolicy") != "Exact",
-        namespace_selector: selector("namespaceSelector"),
-        object_selector: selector("objectSelector"),
+        criteria: Criteria::new(webhook, Some(webhook.list("rules").to_vec()), Vec::new()),
         ignore_failure: webhook.str("failurePolicy") == "Ignore",
         timeout: Duration::from_secs(webhook.int("timeoutSeconds").map_or(10, |seconds| seconds.clamp(1, 30) as u64)),
         reinvoke: webhook.str("reinvocationPolicy") == "IfNeeded",
         review_version: review_version(webhook.list("admissionReviewVersions")),
         target: Target::new(webhook.at("clientConfig"), logins).map_err(Arc::new),
-        has_conditions: !webhook.list("matchConditions").is_empty(),
+        conditions: compile_conditions(webhook),
     }
 }
 

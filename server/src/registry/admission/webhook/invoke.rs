@@ -3,28 +3,46 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Tree;
 use api::status::Status;
 use tokio::time::Instant;
 
-use super::compiled::{Hook, Side};
-use super::matching::Invocation;
+use super::compiled::{Hook, WebhookKind};
 use super::review;
-use super::shown::Shown;
-use crate::outbound::callout::{self, Answer};
+use crate::outbound::callout::{self, CalloutResponse};
 use crate::registry::admission::Attributes;
 use crate::registry::admission::metrics::Outcome;
+use crate::registry::admission::versioned_objects::VersionedObjects;
+use crate::storage::resource::Resource;
+
+/// A webhook to call, with the version of the resource that it expects.
+pub(crate) struct Invocation<'a> {
+    pub hook: &'a Hook,
+    /// None if the version is that of the request.
+    pub other: Option<Arc<Resource>>,
+}
+
+pub(super) fn find<'a>(
+    hook: &'a Hook,
+    attributes: &Attributes<'_>,
+    object: Option<&Tree>,
+    old: Option<&Tree>,
+) -> Result<Option<Invocation<'a>>, Status> {
+    let found = hook.criteria.find(attributes, object, old)?;
+    Ok(found.map(|found| Invocation { hook, other: found.other }))
+}
 
 /// The result of a webhook call.
-pub(super) struct Said {
-    /// The patch of one that agrees and changes something.
+pub(super) struct CallResult {
+    /// The patch of a webhook that allows the request and changes the object.
     pub verdict: Result<Option<Vec<u8>>, Failure>,
     pub warnings: Vec<String>,
     pub annotations: Vec<(String, String)>,
     pub took: Duration,
 }
 
-impl Said {
-    /// For the metrics; a patch may still turn out to be of no use.
+impl CallResult {
+    /// The outcome for the metrics; the patch may still turn out to be invalid.
     pub(super) fn outcome(&self, hook: &Hook) -> Outcome {
         match &self.verdict {
             Ok(_) => Outcome::Allowed,
@@ -79,60 +97,62 @@ impl From<review::ReplyError> for CallError {
     }
 }
 
-pub(super) async fn call(attributes: &Attributes<'_>, invocation: &Invocation<'_>, shown: &Shown, side: Side) -> Said {
+pub(super) async fn call(
+    attributes: &Attributes<'_>,
+    invocation: &Invocation<'_>,
+    shown: &VersionedObjects,
+    side: WebhookKind,
+) -> CallResult {
     let began = Instant::now();
-    let silent =
-        |failure| Said { verdict: Err(failure), warnings: Vec::new(), annotations: Vec::new(), took: began.elapsed() };
-    if invocation.hook.has_conditions {
-        let why = format!(
-            "webhook {:?} has matchConditions, which need the CEL engine, which is not built in yet",
-            invocation.hook.name
-        );
-        return silent(Failure::Refused(Status::internal(why)));
-    }
+    let silent = |failure| CallResult {
+        verdict: Err(failure),
+        warnings: Vec::new(),
+        annotations: Vec::new(),
+        took: began.elapsed(),
+    };
     match send(attributes, invocation, shown, side).await {
         Err(error) => silent(Failure::Calling(error)),
-        Ok(reply) => said(invocation, reply, began.elapsed()),
+        Ok(reply) => read_result(invocation, reply, began.elapsed()),
     }
 }
 
-fn said(invocation: &Invocation<'_>, reply: review::Reply, took: Duration) -> Said {
+fn read_result(invocation: &Invocation<'_>, reply: review::Reply, took: Duration) -> CallResult {
     let name = &invocation.hook.name;
     let verdict = match (reply.allowed, reply.patch) {
         (false, _) => Err(Failure::Refused(review::refusal(name, &reply.status))),
         (true, patch) => Ok(Some(patch).filter(|patch| !patch.is_empty())),
     };
     let annotations = reply.annotations.into_iter().map(|(key, value)| (format!("{name}/{key}"), value)).collect();
-    Said { verdict, warnings: reply.warnings, annotations, took }
+    CallResult { verdict, warnings: reply.warnings, annotations, took }
 }
 
 async fn send(
     attributes: &Attributes<'_>,
     invocation: &Invocation<'_>,
-    shown: &Shown,
-    side: Side,
+    shown: &VersionedObjects,
+    side: WebhookKind,
 ) -> Result<review::Reply, CallError> {
     let hook = invocation.hook;
     let version = hook.review_version.ok_or(CallError::Versions)?;
     let target = hook.target.as_ref().map_err(|error| CallError::Target(error.clone()))?;
     let uid = crate::common::ids::uid();
-    let question = review::question(attributes, invocation, shown, version, &uid);
-    let body = api::json::encode(&question, None);
-    let answer = target.post_json(&attributes.registry.storage, body, hook.timeout).await?;
-    if !answer.is_success() {
-        return Err(CallError::Response { code: answer.code, text: describe(&answer) });
+    let request = review::build_review(attributes, invocation, shown, version, &uid);
+    let body = api::json::encode(&request, None);
+    let response = target.post_json(&attributes.registry.storage, body, hook.timeout).await?;
+    if !response.is_success() {
+        return Err(CallError::Response { code: response.code, text: describe(&response) });
     }
-    Ok(review::read(&answer.body, version, &uid, side)?)
+    Ok(review::read(&response.body, version, &uid, side)?)
 }
 
-/// How much of an unexpected response is quoted.
+/// The maximum length of a quoted response.
 const MAX_SHOWN: usize = 1024;
 
-/// In the words of upstream's client.
-fn describe(answer: &Answer) -> String {
-    let text = String::from_utf8_lossy(&answer.body[..answer.body.len().min(MAX_SHOWN)]).trim().to_string();
-    let status = api::json::decode(&answer.body).unwrap_or_default();
-    match answer.code {
+/// The response in the words of upstream's client.
+fn describe(response: &CalloutResponse) -> String {
+    let text = String::from_utf8_lossy(&response.body[..response.body.len().min(MAX_SHOWN)]).trim().to_string();
+    let status = api::json::decode(&response.body).unwrap_or_default();
+    match response.code {
         _ if status.str("kind") == "Status" && !status.str("message").is_empty() => status.str("message").to_string(),
         404 => "the server could not find the requested resource".to_string(),
         500.. => format!("an error on the server ({text:?}) has prevented the request from succeeding"),

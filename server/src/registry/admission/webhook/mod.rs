@@ -1,39 +1,36 @@
 //! Webhooks: configurations in the API name servers that are called for requests. Mutating webhooks return patches, one
-//! after the other; validating ones are called concurrently and allow or refuse. A cluster without configurations pays
-//! one comparison of revisions.
+//! after the other; validating webhooks are called concurrently and allow or reject. A cluster without configurations
+//! pays one comparison of revisions.
 
 mod compiled;
+mod conditions;
 mod invoke;
-pub(crate) mod matching;
 mod notes;
 mod review;
-mod rounds;
-mod shown;
 
 use std::sync::Arc;
 
 use api::Tree;
 use api::status::Status;
 
-use super::metrics::{Half, Outcome};
+use super::metrics::{AdmissionPhase, Outcome};
+use super::rounds::Group;
 use super::setup::{FieldError, Source};
-use super::{Attributes, Pending, Settings};
-use crate::common::join::{Joined, join_all};
+use super::versioned_objects::VersionedObjects;
+use super::{Attributes, PluginFuture, Settings};
+use crate::common::join::{BoxedFuture, join_all};
 use crate::outbound::callout::{Logins, kubeconfig};
 pub(crate) use compiled::Compiled;
-use compiled::{Hook, Side};
-use invoke::{Failure, Said};
-use matching::Invocation;
-pub(crate) use rounds::Rounds;
-use shown::Shown;
+use compiled::{Hook, WebhookKind};
+use invoke::{CallResult, Failure, Invocation, find};
 
 pub(crate) fn mutate<'a>(
     attributes: &'a Attributes<'_>,
     object: Option<&'a mut Tree>,
     old: Option<&'a Tree>,
     warnings: &'a mut Vec<String>,
-) -> Pending<'a> {
-    let hooks = relevant(attributes, Side::Mutating)?;
+) -> PluginFuture<'a> {
+    let hooks = relevant(attributes, WebhookKind::Mutating)?;
     Some(Box::pin(mutate_all(attributes, hooks, object, old, warnings)))
 }
 
@@ -42,8 +39,8 @@ pub(crate) fn validate<'a>(
     object: Option<&'a Tree>,
     old: Option<&'a Tree>,
     warnings: &'a mut Vec<String>,
-) -> Pending<'a> {
-    let hooks = relevant(attributes, Side::Validating)?;
+) -> PluginFuture<'a> {
+    let hooks = relevant(attributes, WebhookKind::Validating)?;
     Some(Box::pin(validate_all(attributes, hooks, object, old, warnings)))
 }
 
@@ -69,12 +66,12 @@ fn logins(source: &Source<'_>) -> Result<Logins, FieldError> {
     kubeconfig::read_logins(file).map_err(|error| FieldError::new("kubeConfigFile", error))
 }
 
-/// The webhooks of a side; None if there are none, or if none may interfere: for writes of the server itself, and for
-/// the configurations, which a broken webhook must not keep from being repaired.
-fn relevant(attributes: &Attributes<'_>, side: Side) -> Option<Arc<Vec<Hook>>> {
+/// The webhooks of a phase; None if there are none, or if none may interfere: for writes of the server itself, and for
+/// the configurations, since a broken webhook must not prevent their repair.
+fn relevant(attributes: &Attributes<'_>, side: WebhookKind) -> Option<Arc<Vec<Hook>>> {
     let hooks = attributes.registry.webhooks.of(attributes.registry, side)?;
     attributes.origin?;
-    let exempt = attributes.resource.kind.group == "admissionregistration.k8s.io";
+    let exempt = attributes.resource.kind.group() == "admissionregistration.k8s.io";
     (!exempt).then_some(hooks)
 }
 
@@ -85,35 +82,45 @@ async fn mutate_all(
     old: Option<&Tree>,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    attributes.rounds.begin(object.as_deref());
+    attributes.rounds.begin(Group::Webhooks, object.as_deref());
     for (index, hook) in hooks.iter().enumerate() {
-        let Some(invocation) = matching::find(hook, attributes, object.as_deref(), old)? else { continue };
-        if !attributes.rounds.may_call(&hook.id) {
+        let Some(invocation) = find(hook, attributes, object.as_deref(), old)? else { continue };
+        if !attributes.rounds.may_call(Group::Webhooks, &hook.id) {
             continue;
         }
-        let shown = Shown::new(attributes, &invocation, object.as_deref(), old)?;
-        let mut said = invoke::call(attributes, &invocation, &shown, Side::Mutating).await;
-        attributes.rounds.called(hook);
-        note(attributes, &said, warnings);
-        let (outcome, took) = (said.outcome(hook), said.took);
-        let settled = settle(attributes, hook, &mut said, Side::Mutating, index);
+        let shown = VersionedObjects::new(attributes, invocation.other.as_deref(), object.as_deref(), old)?;
+        if !conditions::are_met(attributes, &invocation, &shown, AdmissionPhase::Admit).await? {
+            continue;
+        }
+        let mut result = invoke::call(attributes, &invocation, &shown, WebhookKind::Mutating).await;
+        if hook.reinvoke {
+            attributes.rounds.called(Group::Webhooks, &hook.id);
+        }
+        note(attributes, &result, warnings);
+        let (outcome, took) = (result.outcome(hook), result.took);
+        let settled = settle(attributes, hook, &mut result, WebhookKind::Mutating, index);
         let changed = settled.and_then(|patch| match patch {
             None => Ok(false),
             Some(patch) => {
-                let changed = shown.patch(attributes, &invocation, object.as_deref_mut(), &patch)?;
+                let changed = shown.patch(
+                    attributes,
+                    (&hook.name, invocation.other.as_deref()),
+                    object.as_deref_mut(),
+                    &patch,
+                )?;
                 notes::patch(attributes, hook, index, &patch);
                 Ok(changed)
             }
         });
         let broken = changed.is_err() && outcome == Outcome::Allowed;
         let outcome = if broken { Outcome::Broken } else { outcome };
-        attributes.registry.admitted.webhook(&hook.name, Half::Admit, attributes.operation, outcome, took);
+        attributes.registry.admitted.webhook(&hook.name, AdmissionPhase::Admit, attributes.operation, outcome, took);
         notes::mutation(attributes, hook, index, *changed.as_ref().unwrap_or(&false));
         if changed? {
-            attributes.rounds.changed();
+            attributes.rounds.changed(Group::Webhooks);
         }
     }
-    attributes.rounds.end(object.as_deref());
+    attributes.rounds.end(Group::Webhooks, object.as_deref());
     Ok(())
 }
 
@@ -124,45 +131,53 @@ async fn validate_all(
     old: Option<&Tree>,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    let mut calls: Vec<(Invocation<'_>, Shown)> = Vec::new();
+    let mut calls: Vec<(Invocation<'_>, VersionedObjects)> = Vec::new();
     for hook in hooks.iter() {
-        if let Some(invocation) = matching::find(hook, attributes, object, old)? {
-            let shown = Shown::new(attributes, &invocation, object, old)?;
-            calls.push((invocation, shown));
+        if let Some(invocation) = find(hook, attributes, object, old)? {
+            let shown = VersionedObjects::new(attributes, invocation.other.as_deref(), object, old)?;
+            if conditions::are_met(attributes, &invocation, &shown, AdmissionPhase::Validate).await? {
+                calls.push((invocation, shown));
+            }
         }
     }
-    let asked = calls.iter().map(|(invocation, shown)| {
-        let call = invoke::call(attributes, invocation, shown, Side::Validating);
-        Box::pin(call) as Joined<'_, Said>
+    let requested = calls.iter().map(|(invocation, shown)| {
+        let call = invoke::call(attributes, invocation, shown, WebhookKind::Validating);
+        Box::pin(call) as BoxedFuture<'_, CallResult>
     });
-    let answers = join_all(asked.collect()).await;
+    let results = join_all(requested.collect()).await;
     let mut refused = None;
-    for (index, ((invocation, _), mut said)) in calls.iter().zip(answers).enumerate() {
-        note(attributes, &said, warnings);
+    for (index, ((invocation, _), mut result)) in calls.iter().zip(results).enumerate() {
+        note(attributes, &result, warnings);
         let (hook, operation) = (invocation.hook, attributes.operation);
-        attributes.registry.admitted.webhook(&hook.name, Half::Validate, operation, said.outcome(hook), said.took);
-        let verdict = settle(attributes, invocation.hook, &mut said, Side::Validating, index);
+        attributes.registry.admitted.webhook(
+            &hook.name,
+            AdmissionPhase::Validate,
+            operation,
+            result.outcome(hook),
+            result.took,
+        );
+        let verdict = settle(attributes, invocation.hook, &mut result, WebhookKind::Validating, index);
         refused = refused.or(verdict.err());
     }
     refused.map_or(Ok(()), Err)
 }
 
-fn note(attributes: &Attributes<'_>, said: &Said, warnings: &mut Vec<String>) {
-    warnings.extend(said.warnings.iter().cloned());
-    for (key, value) in &said.annotations {
+fn note(attributes: &Attributes<'_>, result: &CallResult, warnings: &mut Vec<String>) {
+    warnings.extend(result.warnings.iter().cloned());
+    for (key, value) in &result.annotations {
         attributes.annotate(key.clone(), value);
     }
 }
 
-/// The patch of a webhook that allows the request. A failed call counts as its failure policy says.
+/// The patch of a webhook that allows the request. The failure policy decides about a failed call.
 fn settle(
     attributes: &Attributes<'_>,
     hook: &Hook,
-    said: &mut Said,
-    side: Side,
+    result: &mut CallResult,
+    side: WebhookKind,
     index: usize,
 ) -> Result<Option<Vec<u8>>, Status> {
-    match std::mem::replace(&mut said.verdict, Ok(None)) {
+    match std::mem::replace(&mut result.verdict, Ok(None)) {
         Ok(patch) => Ok(patch),
         Err(Failure::Refused(status)) => Err(status),
         Err(Failure::Calling(why)) if hook.ignore_failure => {

@@ -1,11 +1,11 @@
-//! What webhooks leave in the audit event of a request, under upstream's keys.
+//! The audit annotations of webhooks, under upstream's keys.
 
 use api::{Tree, json};
 
-use super::compiled::{Hook, Side};
+use super::compiled::{Hook, WebhookKind};
 use crate::registry::admission::Attributes;
 
-/// The place of a webhook among those of its side, and in which of the two rounds it was called.
+/// The key contains the index of a webhook within its phase, and the round in which it was called.
 fn key(prefix: &str, attributes: &Attributes<'_>, index: usize) -> String {
     let round = if prefix.contains("validating") { 0 } else { attributes.rounds.number() };
     format!("{prefix}round_{round}_index_{index}")
@@ -31,10 +31,10 @@ pub(super) fn patch(attributes: &Attributes<'_>, hook: &Hook, index: usize, byte
 }
 
 /// The call failed, and the request continues without it.
-pub(crate) fn failed_open(attributes: &Attributes<'_>, hook: &Hook, index: usize, side: Side) {
+pub(crate) fn failed_open(attributes: &Attributes<'_>, hook: &Hook, index: usize, side: WebhookKind) {
     let prefix = match side {
-        Side::Mutating => "failed-open.mutation.webhook.admission.k8s.io/",
-        Side::Validating => "failed-open.validating.webhook.admission.k8s.io/",
+        WebhookKind::Mutating => "failed-open.mutation.webhook.admission.k8s.io/",
+        WebhookKind::Validating => "failed-open.validating.webhook.admission.k8s.io/",
     };
     attributes.annotate(key(prefix, attributes, index), &hook.name);
 }

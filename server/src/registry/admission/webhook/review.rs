@@ -2,110 +2,34 @@
 
 use api::status::Status;
 use api::{Tree, tree};
-use kinds::User;
 
-use super::compiled::Side;
-use super::matching::{Invocation, operation_name};
-use super::shown::Shown;
-use crate::registry::admission::{Attributes, Operation};
-use crate::storage::resource::Resource;
+use super::compiled::WebhookKind;
+use super::invoke::Invocation;
+use crate::registry::admission::Attributes;
+use crate::registry::admission::request::describe_request;
+use crate::registry::admission::versioned_objects::VersionedObjects;
 
 const GROUP: &str = "admission.k8s.io";
 
-pub(super) fn question(
+pub(super) fn build_review(
     attributes: &Attributes<'_>,
     invocation: &Invocation<'_>,
-    shown: &Shown,
+    shown: &VersionedObjects,
     version: &str,
     uid: &str,
 ) -> Tree {
-    let own = attributes.resource;
-    let asked = invocation.other.as_deref().unwrap_or(own);
-    let mut request = tree! {
-        "uid" => uid,
-        "kind" => kind(asked, attributes.subresource),
-        "resource" => resource(asked),
-        "requestKind" => kind(own, attributes.subresource),
-        "requestResource" => resource(own),
-        "operation" => operation_name(attributes.operation),
-        "userInfo" => user(attributes.user),
-        "object" => shown.object.clone(),
-        "oldObject" => shown.old.clone(),
-        "dryRun" => attributes.dry_run,
-        "options" => options(attributes),
-    };
-    let namespace = if attributes.is_kind("", "Namespace") { attributes.name } else { attributes.namespace };
-    for (key, text) in [
-        ("subResource", attributes.subresource),
-        ("requestSubResource", attributes.subresource),
-        ("name", attributes.name),
-        ("namespace", namespace),
-    ] {
-        if !text.is_empty() {
-            request.set(key, text);
-        }
-    }
+    let mut request = describe_request(attributes, invocation.other.as_deref());
+    request.set("uid", uid);
+    request.set("object", shown.object.clone());
+    request.set("oldObject", shown.old.clone());
     tree! { "kind" => "AdmissionReview", "apiVersion" => format!("{GROUP}/{version}"), "request" => request }
-}
-
-fn kind(resource: &Resource, subresource: &str) -> Tree {
-    let own = (resource.kind.group, resource.kind.version, resource.kind.kind);
-    let sub = resource.kind.subresource(subresource).and_then(|sub| sub.gvk);
-    let (group, version, kind) = sub.unwrap_or(own);
-    tree! { "group" => group, "version" => version, "kind" => kind }
-}
-
-fn resource(resource: &Resource) -> Tree {
-    let kind = resource.kind;
-    tree! { "group" => kind.group, "version" => kind.version, "resource" => kind.plural }
-}
-
-fn user(user: &User) -> Tree {
-    let mut info = tree! { "username" => &user.name };
-    if !user.uid.is_empty() {
-        info.set("uid", &user.uid);
-    }
-    if !user.groups.is_empty() {
-        info.set("groups", Tree::List(user.groups.iter().map(|group| Tree::from(group.as_str())).collect()));
-    }
-    if !user.extra.is_empty() {
-        info.set("extra", Tree::Map(user.extra.clone()));
-    }
-    info
-}
-
-/// The options of the request in the kind of its operation.
-fn options(attributes: &Attributes<'_>) -> Tree {
-    let kind = match attributes.operation {
-        Operation::Create => "CreateOptions",
-        Operation::Update => "UpdateOptions",
-        Operation::Delete => "DeleteOptions",
-        Operation::Connect => return Tree::Null,
-    };
-    let mut options = match attributes.delete_options {
-        Some(options) => options.to_tree(),
-        None => tree! {},
-    };
-    options.set("kind", kind);
-    options.set("apiVersion", "meta.k8s.io/v1");
-    if attributes.dry_run {
-        options.set("dryRun", Tree::List(vec![Tree::from("All")]));
-    }
-    let query =
-        attributes.origin.filter(|_| attributes.operation != Operation::Delete).map(|origin| &origin.head.query);
-    for key in ["fieldManager", "fieldValidation"] {
-        if let Some(value) = query.map(|query| query.get(key)).filter(|value| !value.is_empty()) {
-            options.set(key, value);
-        }
-    }
-    options
 }
 
 /// The response of a webhook.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Reply {
     pub allowed: bool,
-    /// JSON, empty where nothing is to be changed.
+    /// The JSON patch; empty if nothing changes.
     pub patch: Vec<u8>,
     pub status: Tree,
     pub warnings: Vec<String>,
@@ -147,7 +71,7 @@ pub(crate) enum PatchError {
 }
 
 /// Parses a response.
-pub(super) fn read(bytes: &[u8], version: &str, uid: &str, side: Side) -> Result<Reply, ReplyError> {
+pub(super) fn read(bytes: &[u8], version: &str, uid: &str, side: WebhookKind) -> Result<Reply, ReplyError> {
     let review = api::json::decode(bytes)?;
     if version == "v1" {
         let (given, kind) = (review.str("apiVersion"), review.str("kind"));
@@ -174,9 +98,9 @@ pub(super) fn read(bytes: &[u8], version: &str, uid: &str, side: Side) -> Result
     })
 }
 
-fn read_patch(response: &Tree, version: &str, side: Side) -> Result<Vec<u8>, PatchError> {
+fn read_patch(response: &Tree, version: &str, side: WebhookKind) -> Result<Vec<u8>, PatchError> {
     let (text, ty) = (response.str("patch"), response.at("patchType").as_str());
-    if side == Side::Validating {
+    if side == WebhookKind::Validating {
         return match (text, ty) {
             _ if version != "v1" => Ok(Vec::new()),
             ("", None) => Ok(Vec::new()),
@@ -195,10 +119,10 @@ fn read_patch(response: &Tree, version: &str, side: Side) -> Result<Vec<u8>, Pat
     Ok(api::base64::decode(text)?)
 }
 
-/// The refusal as the client gets it.
+/// The rejection in the response to the client.
 pub(super) fn refusal(name: &str, result: &Tree) -> Status {
     let mut status = Status::from_tree(result);
-    // A refusal must not look like a success.
+    // A rejection must not have a success code.
     if status.code < 400 {
         status.code = 400;
     }
@@ -218,7 +142,7 @@ mod tests {
 
     #[test]
     fn answers_are_judged() {
-        let check = |version: &str, side: Side, response: &str, want: &str| {
+        let check = |version: &str, side: WebhookKind, response: &str, want: &str| {
             let review = format!(r#"{{"apiVersion":"{GROUP}/v1","kind":"AdmissionReview","response":{response}}}"#);
             let got = match read(review.as_bytes(), version, "u", side) {
                 Ok(reply) => format!("{} {}", reply.allowed, String::from_utf8_lossy(&reply.patch)),
@@ -226,7 +150,7 @@ mod tests {
             };
             assert_eq!(got, want, "{response}");
         };
-        use Side::{Mutating, Validating};
+        use WebhookKind::{Mutating, Validating};
         check("v1", Validating, r#"{"uid":"u","allowed":true}"#, "true ");
         check("v1", Validating, r#"{"uid":"x","allowed":true}"#, r#"expected response.uid="u", got "x""#);
         check("v1beta1", Validating, r#"{"allowed":true}"#, "true ");

@@ -1,5 +1,6 @@
-//! The reverse proxy itself: one connection for one request, headers of the hop dropped, upgrades
-//! passed through.
+//! The reverse proxy: one connection per request. Hop-by-hop headers are dropped, and upgrades are passed through.
+
+use std::net::IpAddr;
 
 use api::status::Status;
 use bytes::Bytes;
@@ -11,11 +12,11 @@ use hyper_util::rt::TokioIo;
 
 use super::links::{Encoding, Location, Page};
 use super::target::Target;
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::request::body::{Body, Source, StreamBody};
-use crate::request::received::Received;
+use crate::request::request_body::RequestBody;
 
-/// Headers that concern one connection and not the message.
+/// Headers that apply to one connection and not to the message.
 const HOP_BY_HOP: &[&str] = &[
     "connection",
     "proxy-connection",
@@ -28,7 +29,7 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
-/// Headers by which a server lets other origins in.
+/// Headers with which a server allows other origins.
 const CORS: &[&str] = &[
     "access-control-allow-credentials",
     "access-control-allow-headers",
@@ -37,7 +38,12 @@ const CORS: &[&str] = &[
 ];
 
 /// Sends the call to the target with this path; `prefix` is the part of the client's path that denotes the target.
-pub(crate) async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str) -> Result<Answer, Status> {
+pub(crate) async fn forward(
+    call: &mut Call,
+    target: &Target,
+    prefix: &str,
+    path: &str,
+) -> Result<HttpResponse, Status> {
     let upgrade = call.content.upgrade.take();
     let request = outbound(call, target, path, upgrade.is_some())?;
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("").to_string();
@@ -53,7 +59,7 @@ pub(crate) async fn forward(call: &mut Call, target: &Target, prefix: &str, path
     Ok(inbound(response, place, call.head.method == http::Method::HEAD))
 }
 
-fn outbound(call: &mut Call, target: &Target, path: &str, upgrade: bool) -> Result<Request<Received>, Status> {
+fn outbound(call: &mut Call, target: &Target, path: &str, upgrade: bool) -> Result<Request<RequestBody>, Status> {
     let body = call.content.body.take().ok_or_else(|| Status::internal("the body has been read already"))?;
     let path = if path.is_empty() { "/" } else { path };
     let uri = if call.head.raw_query.is_empty() { path.to_string() } else { format!("{path}?{}", call.head.raw_query) };
@@ -71,10 +77,7 @@ fn outbound(call: &mut Call, target: &Target, path: &str, upgrade: bool) -> Resu
         headers.insert(header::HOST, value(&target.authority())?);
     }
     headers.insert("x-forwarded-uri", value(&call.head.path)?);
-    headers.insert(
-        "x-forwarded-for",
-        value(&forwarded_for(&headers, &call.peer.address.ip().to_canonical().to_string()))?,
-    );
+    headers.insert("x-forwarded-for", value(&forwarded_for(&headers, call.peer.address.ip()))?);
     *request.headers_mut() = headers;
     Ok(request)
 }
@@ -83,10 +86,11 @@ fn value(text: &str) -> Result<HeaderValue, Status> {
     HeaderValue::from_str(text).map_err(|error| Status::bad_request(error.to_string()))
 }
 
-/// The client behind those that are named already.
-fn forwarded_for(headers: &HeaderMap, client: &str) -> String {
+/// Appends the client to the addresses in the header.
+pub(crate) fn forwarded_for(headers: &HeaderMap, client: IpAddr) -> String {
     let earlier = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
-    earlier.chain([client]).collect::<Vec<_>>().join(", ")
+    let client = client.to_canonical().to_string();
+    earlier.chain([client.as_str()]).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn drop_hop_headers(headers: &mut HeaderMap) {
@@ -105,29 +109,43 @@ pub(crate) fn drop_hop_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// Sends a request to the target over a connection of its own.
-pub(crate) async fn send<B>(target: &Target, request: Request<B>) -> Result<Response<Incoming>, String>
+/// Why a target was not reached, with the messages of Go's dialer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    #[error("dial tcp {target}: i/o timeout")]
+    Timeout { target: String },
+    #[error("dial tcp {target}: connect: {}", reason(source))]
+    Dial { target: String, source: std::io::Error },
+    #[error(transparent)]
+    Tls(ConnectError),
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+}
+
+/// Sends a request to the target over a new connection.
+pub(crate) async fn send<B>(target: &Target, request: Request<B>) -> Result<Response<Incoming>, SendError>
 where
     B: http_body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
     let stream = tokio::time::timeout(target.timeout, connect(target));
-    let stream = stream.await.map_err(|_| format!("dial tcp {}: i/o timeout", target.authority()))??;
-    http_client::send_once(stream, request).await.map_err(|error| error.to_string())
+    let stream = stream.await.map_err(|_| SendError::Timeout { target: target.authority() })??;
+    Ok(http_client::send_once(stream, request).await?)
 }
 
-async fn connect(target: &Target) -> Result<Stream, String> {
+async fn connect(target: &Target) -> Result<Stream, SendError> {
     let failed = |error: ConnectError| match error {
         ConnectError::Lookup { source, .. } | ConnectError::Dial { source, .. } => {
-            format!("dial tcp {}: connect: {}", target.authority(), reason(&source))
+            SendError::Dial { target: target.authority(), source }
         }
-        error => error.to_string(),
+        error => SendError::Tls(error),
     };
     let stream = http_client::dial(&target.host, target.port).await.map_err(failed)?;
     let Some(config) = &target.tls else { return Ok(Stream::Tcp(stream)) };
-    http_client::connect::secure(stream, &target.host, config).await.map_err(failed)
+    let name = target.server_name.as_ref().unwrap_or(&target.host);
+    http_client::connect::secure(stream, name, config).await.map_err(failed)
 }
 
-/// In the words that clients know.
+/// The error text that clients recognise.
 fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::ConnectionRefused => "connection refused".to_string(),
@@ -137,10 +155,10 @@ fn reason(error: &std::io::Error) -> String {
 }
 
 /// The target's response for the client: redirects and links inside the target lead through the proxy.
-fn inbound(response: Response<Incoming>, place: Location, is_head: bool) -> Answer {
+fn inbound(response: Response<Incoming>, place: Location, is_head: bool) -> HttpResponse {
     let (mut parts, body) = response.into_parts();
     drop_hop_headers(&mut parts.headers);
-    // What other origins may do here is for this server to say.
+    // This server decides about the access of other origins.
     CORS.iter().for_each(|name| drop(parts.headers.remove(*name)));
     if let Some(location) = parts.headers.get(header::LOCATION).and_then(|value| value.to_str().ok()) {
         if let Ok(location) = HeaderValue::from_str(&place.rewrite(location)) {
@@ -159,7 +177,7 @@ fn inbound(response: Response<Incoming>, place: Location, is_head: bool) -> Answ
     }
 }
 
-/// How a page of HTML comes; None for anything else, and for an encoding that is not known.
+/// The encoding of an HTML page; None for other content, and for an unknown encoding.
 fn page_encoding(headers: &HeaderMap) -> Option<Encoding> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     let media = text(header::CONTENT_TYPE).split(';').next().unwrap_or("").trim();
@@ -167,14 +185,14 @@ fn page_encoding(headers: &HeaderMap) -> Option<Encoding> {
 }
 
 /// A response whose body is streamed.
-pub(crate) fn streamed(response: Response<Incoming>) -> Answer {
+pub(crate) fn streamed(response: Response<Incoming>) -> HttpResponse {
     let (mut parts, body) = response.into_parts();
-    // The version is that of the client's own connection.
+    // The HTTP version is that of the client's connection.
     parts.version = http::Version::default();
     Response::from_parts(parts, Body::Stream(StreamBody::new(Remote { body })))
 }
 
-/// A body that comes from the target.
+/// A body from the target.
 struct Remote {
     body: Incoming,
 }
@@ -197,8 +215,8 @@ impl Source for Remote {
     }
 }
 
-/// Both sides have agreed on another protocol: from here on bytes are passed through.
-fn switch(mut response: Response<Incoming>, client: hyper::upgrade::OnUpgrade) -> Answer {
+/// Both sides have switched to another protocol: from now on bytes are passed through.
+pub(crate) fn switch(mut response: Response<Incoming>, client: hyper::upgrade::OnUpgrade) -> HttpResponse {
     let target = hyper::upgrade::on(&mut response);
     tokio::spawn(async move {
         let (Ok(client), Ok(target)) = (client.await, target.await) else { return };

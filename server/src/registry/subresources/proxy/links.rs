@@ -1,5 +1,5 @@
-//! Links of pages that are proxied: those that stay on the target's host lead through the proxy, as in upstream's
-//! transport. A page is rewritten while it is passed on, and nothing of it but the values of attributes is changed.
+//! Rewrites the links of proxied pages: links to the target's host lead through the proxy, as in upstream's transport.
+//! A page is rewritten while it is streamed, and only the values of attributes change.
 
 use std::io::Write;
 
@@ -37,26 +37,26 @@ const ATTRIBUTES: &[(&str, &[&str])] = &[
     ("video", &["poster", "src"]),
 ];
 
-/// Elements whose content is text, whatever it looks like.
+/// Elements whose content is plain text.
 const RAW_TEXT: &[&str] =
     &["iframe", "noembed", "noframes", "plaintext", "script", "style", "textarea", "title", "xmp"];
 
 /// A tag or comment that is longer is passed on as it is.
 const MAX_TOKEN_BYTES: usize = 64 << 10;
-/// What a compressed page is taken apart by: a small piece cannot become a large one.
+/// The size of the pieces in which a page is decompressed: a small piece cannot expand into a large one.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// Where links of a page lead.
+/// The target of a page's links.
 #[derive(Debug, Clone)]
 pub(crate) struct Location {
     /// The client's path up to and with `proxy`.
     pub prefix: String,
-    /// The host of the target, and the one that the client requested.
+    /// The host of the target, and the host that the client requested.
     pub hosts: [String; 2],
 }
 
 impl Location {
-    /// A URL as it leads through the proxy; one of another host, or a relative one, stays as it is.
+    /// Rewrites a URL to lead through the proxy; a URL of another host and a relative URL stay unchanged.
     pub(crate) fn rewrite(&self, url: &str) -> String {
         self.rewritten(url).unwrap_or_else(|| url.to_string())
     }
@@ -105,7 +105,7 @@ fn clean(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// How a page comes from its target.
+/// The content encoding of a page.
 #[derive(Debug)]
 pub(crate) enum Encoding {
     Plain,
@@ -114,7 +114,7 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// None for one that is not known: such a page is passed on as it is.
+    /// None for an unknown encoding: such a page is passed unchanged.
     pub(super) fn named(name: &str) -> Option<Encoding> {
         match name {
             "" => Some(Encoding::Plain),
@@ -141,11 +141,11 @@ impl Encoding {
     }
 }
 
-/// A page on its way to the client.
+/// A page that is streamed to the client.
 pub(crate) struct Page<S> {
     source: S,
     encoding: Encoding,
-    /// Of the source, and not looked at yet.
+    /// The bytes of the source that are not processed yet.
     piece: Bytes,
     links: Links,
     is_done: bool,
@@ -185,7 +185,7 @@ impl<S: Source> Source for Page<S> {
     }
 }
 
-/// The tags of a page, found while it comes.
+/// Finds the tags of a page while it is streamed.
 struct Links {
     place: Location,
     pending: Vec<u8>,
@@ -193,9 +193,9 @@ struct Links {
     raw_text: Option<&'static str>,
 }
 
-/// What stands at the start of the bytes that are left.
+/// The token at the start of the remaining bytes.
 enum Token {
-    /// So many bytes are passed on as they are.
+    /// This many bytes are passed unchanged.
     Plain(usize),
     StartTag(Tag),
     /// More bytes are needed.
@@ -214,7 +214,7 @@ impl Links {
         Links { place, pending: Vec::new(), raw_text: None }
     }
 
-    /// What is ready to go out.
+    /// Adds bytes; returns the bytes that are ready to be sent.
     fn push(&mut self, bytes: &[u8]) -> Bytes {
         self.pending.extend_from_slice(bytes);
         let pending = std::mem::take(&mut self.pending);
@@ -295,7 +295,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 
 /// A start tag that is whole.
 fn start_tag(bytes: &[u8]) -> Option<Tag> {
-    let mut scan = Scan { bytes, at: 1 };
+    let mut scan = Scanner { bytes, at: 1 };
     let name = scan.until(|byte| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'>'))?;
     let name = String::from_utf8_lossy(&bytes[name]).to_ascii_lowercase();
     let mut values = Vec::new();
@@ -305,7 +305,7 @@ fn start_tag(bytes: &[u8]) -> Option<Tag> {
             return Some(Tag { length: scan.at + 1, name, values });
         }
         let start = scan.at;
-        // A name may begin with `=`, which then stands for nothing.
+        // A name may begin with `=`, which then is a part of the name.
         scan.at += 1;
         scan.until(|byte| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'>' | b'='))?;
         let attribute = String::from_utf8_lossy(&bytes[start..scan.at]).to_ascii_lowercase();
@@ -317,13 +317,13 @@ fn start_tag(bytes: &[u8]) -> Option<Tag> {
     }
 }
 
-struct Scan<'a> {
+struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Scan<'_> {
-    /// Goes on to the first byte that ends this part.
+impl Scanner<'_> {
+    /// Advances to the first byte that ends this part.
     fn until(&mut self, ends: impl Fn(u8) -> bool) -> Option<std::ops::Range<usize>> {
         let start = self.at;
         let length = self.bytes.get(start..)?.iter().position(|byte| ends(*byte))?;
@@ -369,7 +369,7 @@ mod tests {
         }
     }
 
-    /// The page in one piece and byte by byte.
+    /// Checks the page in one piece and byte by byte.
     fn check(page: &str, want: &str) {
         let want = want.replace("PREFIX", PREFIX);
         for size in [page.len().max(1), 1, 7] {
@@ -405,28 +405,28 @@ mod tests {
     }
 
     #[test]
-    fn a_token_without_end_is_passed_on() {
+    fn passes_unterminated_tokens_unchanged() {
         let mut links = Links::new(place());
         let open = format!("<a title=\"{}", "x".repeat(MAX_TOKEN_BYTES));
         assert_eq!(links.push(open.as_bytes()).len(), open.len());
         assert!(links.pending.is_empty());
     }
 
-    struct Pieces(Vec<Bytes>);
+    struct ChunkSource(Vec<Bytes>);
 
-    impl Source for Pieces {
+    impl Source for ChunkSource {
         async fn next(&mut self) -> Option<Bytes> {
             if self.0.is_empty() { None } else { Some(self.0.remove(0)) }
         }
     }
 
     #[tokio::test]
-    async fn a_compressed_page_is_taken_apart() {
+    async fn rewrites_compressed_pages() {
         let page = r#"<a href="/x">z</a>"#.repeat(1000);
         let zipped = crate::request::compress::gzip(page.as_bytes());
         let encoding = Encoding::named("gzip").expect("gzip is known");
         let pieces = zipped.chunks(10).map(Bytes::copy_from_slice).collect();
-        let mut body = Page::new(Pieces(pieces), encoding, place());
+        let mut body = Page::new(ChunkSource(pieces), encoding, place());
         let mut got = Vec::new();
         while let Some(piece) = body.next().await {
             got.extend_from_slice(&piece);

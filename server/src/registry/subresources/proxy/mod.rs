@@ -1,21 +1,25 @@
-//! /proxy of pods, services and nodes: a request goes on to where the object lives, and its answer comes back.
+//! /proxy of pods, services and nodes: forwards a request to the object's address, and returns its response.
 
 pub(crate) mod forward;
 mod links;
-pub(super) mod target;
+pub(crate) mod target;
 
 use std::sync::Arc;
 
 use api::status::Status;
 use http::{HeaderValue, Method, StatusCode, header};
 
-use crate::call::{Answer, Call};
+use crate::call::{Call, HttpResponse};
 use crate::registry::Registry;
 use crate::request::body::Body;
 use crate::storage::resource::Resource;
 
-pub(super) async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    let target = match resource.kind.plural {
+pub(super) async fn handle(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<HttpResponse, Status> {
+    let target = match resource.kind.plural() {
         "pods" => target::pod(registry, resource, call).await?,
         "services" => target::service(registry, &call.head.info.namespace, &call.head.info.name)?,
         _ => target::node(registry, &call.head.info.name).await?,
@@ -29,7 +33,7 @@ pub(super) async fn handle(registry: &Registry, resource: &Arc<Resource>, call: 
     forward::forward(call, &target, &prefix, &rest).await
 }
 
-/// The path up to and with `proxy`, and what is behind it, as the client wrote it.
+/// The path up to and including `proxy`, and the rest, as the client sent them.
 fn split_path(path: &str, namespaced: bool) -> (&str, &str) {
     let steps = if namespaced { 7 } else { 5 };
     let mut slashes = path.match_indices('/').map(|(at, _)| at).skip(steps);
@@ -39,12 +43,12 @@ fn split_path(path: &str, namespaced: bool) -> (&str, &str) {
     }
 }
 
-fn redirect(path: &str, query: &str) -> Result<Answer, Status> {
+fn redirect(path: &str, query: &str) -> Result<HttpResponse, Status> {
     let place = if query.is_empty() { format!("{path}/") } else { format!("{path}/?{query}") };
-    let mut answer = Answer::new(Body::empty());
-    *answer.status_mut() = StatusCode::MOVED_PERMANENTLY;
-    answer.headers_mut().insert(header::LOCATION, HeaderValue::from_str(&place).map_err(Status::internal)?);
-    Ok(answer)
+    let mut response = HttpResponse::new(Body::empty());
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_str(&place).map_err(Status::internal)?);
+    Ok(response)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Where a proxied request goes: the address of a pod, of a ready endpoint of a service, or of a node's agent.
+//! The target of a proxied request: the address of a pod, of a ready endpoint of a service, or of a node's kubelet.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use http_client::{Trust, tls};
 use rustls::ClientConfig;
 
 use crate::call::Call;
+use crate::outbound::addresses::{is_proxyable, proxyable_address};
 use crate::outbound::endpoints::{self, Endpoint};
 use crate::registry::Registry;
 use crate::registry::verbs;
@@ -21,20 +22,32 @@ pub(crate) struct Target {
     pub port: u16,
     /// None for plain HTTP.
     pub tls: Option<Arc<ClientConfig>>,
+    /// The name in the target's certificate, if it is not the host.
+    pub server_name: Option<String>,
     /// How long a connection is tried.
     pub timeout: Duration,
 }
 
-/// For those behind the API, who have no timeout of their own.
+/// The timeout for targets behind the API, which have no timeout of their own.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Target {
-    /// One whose certificate has no known CA, if it has any.
+    /// A target whose certificate, if it has one, is not verified.
     pub(crate) fn plain(is_tls: bool, address: SocketAddr) -> Result<Target, Status> {
-        // As upstream's proxy: certificates of pods are not verified.
-        let tls = is_tls.then(|| tls::config(&Trust::Anybody, None, &[]).map(Arc::new)).transpose();
+        // Like upstream's proxy: certificates of pods are not verified.
+        let tls = is_tls.then(|| tls::config(&Trust::InsecureSkipVerify, None, &[]).map(Arc::new)).transpose();
         let tls = tls.map_err(Status::internal)?;
-        Ok(Target { host: address.ip().to_string(), port: address.port(), tls, timeout: CONNECT_TIMEOUT })
+        Ok(Target { tls, server_name: None, ..Target::at(address) })
+    }
+
+    /// A target that presents a certificate with this name.
+    pub(crate) fn verified(address: SocketAddr, tls: Arc<ClientConfig>, server_name: String) -> Target {
+        Target { tls: Some(tls), server_name: Some(server_name), ..Target::at(address) }
+    }
+
+    fn at(address: SocketAddr) -> Target {
+        let host = address.ip().to_string();
+        Target { host, port: address.port(), tls: None, server_name: None, timeout: CONNECT_TIMEOUT }
     }
 
     /// `HOST:PORT`
@@ -74,16 +87,6 @@ pub(crate) async fn pod(registry: &Registry, resource: &Arc<Resource>, call: &Ca
     Target::plain(tls, SocketAddr::new(ip, port.unwrap_or(default)))
 }
 
-/// The server must not be led to itself or to its neighbours on the link, whichever way the address is written.
-fn is_proxyable(ip: &IpAddr) -> bool {
-    let ip = ip.to_canonical();
-    let link_local = match ip {
-        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
-        IpAddr::V6(v6) => v6.segments()[0] & 0xffc0 == 0xfe80,
-    };
-    !(ip.is_loopback() || ip.is_multicast() || ip.is_unspecified() || link_local)
-}
-
 fn first_port(pod: &Tree) -> Option<u16> {
     let ports = pod.list("spec.containers").iter().flat_map(|container| container.list("ports"));
     ports.filter_map(|port| u16::try_from(port.int("containerPort")?).ok()).next()
@@ -97,7 +100,7 @@ pub(crate) fn service(registry: &Registry, namespace: &str, id: &str) -> Result<
         Err(_) => port.to_string(),
     };
     let slices = endpoints::slices(&registry.storage, namespace, name);
-    // A client that writes slices could name any address: only a pod's own is used.
+    // A client that writes slices could name any address: only the pod's own address is used.
     let pod_has = |endpoint: &Endpoint<'_>| {
         let pod = endpoint.target;
         if !is_proxyable(&endpoint.address.ip()) || pod.str("kind") != "Pod" || pod.str("namespace") != namespace {
@@ -122,15 +125,8 @@ pub(crate) async fn node(registry: &Registry, id: &str) -> Result<Target, Status
     let port: u16 = port.parse().map_err(|_| Status::bad_request(format!("invalid node request {id:?}")))?;
     let found = tokio::net::lookup_host((kubelet.target.host.as_str(), port)).await;
     let addresses: Vec<SocketAddr> = found.map_err(|error| Status::bad_request(error.to_string()))?.collect();
-    Target::plain(tls, proxyable_address(&addresses)?)
-}
-
-/// The address that is dialed is one that was judged: a name that is resolved again may lead elsewhere.
-fn proxyable_address(addresses: &[SocketAddr]) -> Result<SocketAddr, Status> {
-    match addresses {
-        [first, ..] if addresses.iter().all(|address| is_proxyable(&address.ip())) => Ok(*first),
-        _ => Err(Status::bad_request("address not allowed")),
-    }
+    let address = proxyable_address(&addresses).ok_or_else(|| Status::bad_request("address not allowed"))?;
+    Target::plain(tls, address)
 }
 
 /// The name of the service's port of this number.
@@ -160,40 +156,5 @@ mod tests {
         for (id, want) in cases {
             assert_eq!(split_id(id), want, "{id}");
         }
-    }
-
-    #[test]
-    fn some_addresses_are_not_for_others() {
-        let cases = [
-            ("10.0.0.1", true),
-            ("fd00::1", true),
-            ("127.0.0.1", false),
-            ("::1", false),
-            ("169.254.169.254", false),
-            ("fe80::1", false),
-            ("0.0.0.0", false),
-            ("224.0.0.1", false),
-            ("255.255.255.255", false),
-            ("::ffff:10.0.0.1", true),
-            ("::ffff:127.0.0.1", false),
-            ("::ffff:169.254.169.254", false),
-            ("::ffff:0.0.0.0", false),
-        ];
-        for (ip, want) in cases {
-            assert_eq!(is_proxyable(&ip.parse().expect("an address")), want, "{ip}");
-        }
-    }
-
-    #[test]
-    fn every_address_of_a_name_must_be_allowed() {
-        let check = |addresses: &[&str], want: Option<&str>| {
-            let parse = |address: &str| address.parse().expect("an address");
-            let addresses: Vec<SocketAddr> = addresses.iter().copied().map(parse).collect();
-            assert_eq!(proxyable_address(&addresses).ok(), want.map(parse), "{addresses:?}");
-        };
-        check(&["10.0.0.1:80", "10.0.0.2:80"], Some("10.0.0.1:80"));
-        check(&["10.0.0.1:80", "127.0.0.1:80"], None);
-        check(&["[::ffff:127.0.0.1]:80"], None);
-        check(&[], None);
     }
 }

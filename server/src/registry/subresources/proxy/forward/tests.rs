@@ -1,5 +1,5 @@
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hyper::server::conn::http1 as server;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::call::{Peer, status_answer};
+use crate::call::{Peer, status_response};
 use crate::request::negotiate::Accepted;
 
 const PREFIX: &str = "/proxy";
@@ -24,19 +24,19 @@ fn headers_of_the_hop_are_dropped() {
     drop_hop_headers(&mut headers);
     assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
     headers.insert("x-forwarded-for", HeaderValue::from_static("1.1.1.1"));
-    assert_eq!(forwarded_for(&headers, "2.2.2.2"), "1.1.1.1, 2.2.2.2");
+    assert_eq!(forwarded_for(&headers, IpAddr::from([2, 2, 2, 2])), "1.1.1.1, 2.2.2.2");
 }
 
 /// A target that sends these bytes to its first connection, and then echoes its input in capitals. Returns its address
-/// and the head of the request that it gets.
-async fn target(answer: &'static str) -> (SocketAddr, tokio::task::JoinHandle<String>) {
+/// and the head of the received request.
+async fn target(response: &'static str) -> (SocketAddr, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
     let address = listener.local_addr().expect("an address");
     let task = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a connection");
         let head = read_head(&mut stream).await;
-        stream.write_all(answer.as_bytes()).await.expect("an answer");
-        if answer.starts_with("HTTP/1.1 101") {
+        stream.write_all(response.as_bytes()).await.expect("an answer");
+        if response.starts_with("HTTP/1.1 101") {
             let mut buffer = [0; 64];
             let length = stream.read(&mut buffer).await.expect("bytes of the client");
             stream.write_all(&buffer[..length].to_ascii_uppercase()).await.expect("an echo");
@@ -67,17 +67,17 @@ fn client_of(address: SocketAddr) -> DuplexStream {
         };
         let mut call = Call::from_request(request, peer, 0);
         let path = call.head.path.strip_prefix(PREFIX).unwrap_or_default().to_string();
-        let answer = forward(&mut call, &Target::plain(false, address).expect("a target"), PREFIX, &path).await;
-        Ok::<_, Infallible>(answer.unwrap_or_else(|status| status_answer(&status, Accepted::JSON)))
+        let response = forward(&mut call, &Target::plain(false, address).expect("a target"), PREFIX, &path).await;
+        Ok::<_, Infallible>(response.unwrap_or_else(|status| status_response(&status, Accepted::JSON)))
     });
     tokio::spawn(server::Builder::new().serve_connection(TokioIo::new(end), service).with_upgrades());
     client
 }
 
 #[tokio::test]
-async fn requests_and_answers_pass() {
-    let answer = "HTTP/1.1 302 Found\r\nLocation: /there\r\nKeep-Alive: 5\r\nX-Own: 1\r\nContent-Length: 2\r\n\r\nok";
-    let (address, seen) = target(answer).await;
+async fn forwards_requests_and_responses() {
+    let response = "HTTP/1.1 302 Found\r\nLocation: /there\r\nKeep-Alive: 5\r\nX-Own: 1\r\nContent-Length: 2\r\n\r\nok";
+    let (address, seen) = target(response).await;
     let mut client = client_of(address);
     let request = "PATCH /proxy/a%2Fb?x=1 HTTP/1.1\r\nHost: h\r\nProxy-Authorization: secret\r\nX-Mine: 2\r\nContent-Length: 0\r\n\r\n";
     client.write_all(request.as_bytes()).await.expect("a request");
@@ -93,8 +93,8 @@ async fn requests_and_answers_pass() {
 
 #[tokio::test]
 async fn links_of_a_page_lead_through_the_proxy() {
-    let answer = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nAccess-Control-Allow-Origin: *\r\nContent-Length: 18\r\n\r\n<a href=\"/x\">z</a>";
-    let (address, _seen) = target(answer).await;
+    let response = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nAccess-Control-Allow-Origin: *\r\nContent-Length: 18\r\n\r\n<a href=\"/x\">z</a>";
+    let (address, _seen) = target(response).await;
     let mut client = client_of(address);
     client.write_all(b"GET /proxy/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await.expect("a request");
     let head = read_head(&mut client).await;
@@ -121,7 +121,7 @@ async fn upgraded_connections_pass_bytes_both_ways() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_gone_is_unavailable() {
+async fn unreachable_target_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
     let address = listener.local_addr().expect("an address");
     drop(listener);

@@ -1,0 +1,136 @@
+//! Several nodes of one machine: how soon they are ready, what one costs, and TCP between them.
+
+use std::fs;
+use std::net::{IpAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use network::ns::Netns;
+
+use super::{MIB, Plan};
+use crate::child::Server;
+use crate::figure::{BenchmarkResult, Goal, Report};
+use crate::inside::CGROUP;
+use crate::traffic::{self, GIGABIT};
+use crate::{Result, process};
+
+const NODE: &str = "node";
+/// What a start leaves over is done by then.
+const SETTLE: Duration = Duration::from_secs(15);
+/// What a node has to be ready within, and ten of them.
+const AGENT_MS: f64 = 1500.0;
+const TEN_MS: f64 = 5000.0;
+const NODE_MIB: f64 = 40.0;
+const TEN: u32 = 10;
+
+pub(crate) async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
+    let rounds = if quick { 1 } else { 5 };
+    report.progress("starting one node and two, in turns");
+    let mut best = [f64::INFINITY; 2];
+    for round in 0..rounds {
+        for (best, nodes) in best.iter_mut().zip([1, 2]) {
+            let (took, server, _) = start(plan, nodes, round).await?;
+            *best = best.min(took);
+            server.stop().await?;
+        }
+    }
+    let mut add = |name, value, unit, limit, goal| report.add(&BenchmarkResult { name, value, unit, limit, goal });
+    let [one, two] = best;
+    add("agent started to node Ready", two - one, "ms", AGENT_MS, Goal::AtMost(1.0));
+    let (took, server, dir) = start(plan, TEN, 0).await?;
+    add("up --nodes 10 to all Ready", took, "ms", TEN_MS, Goal::AtMost(1.0));
+    report.progress("waiting until ten nodes are idle");
+    tokio::time::sleep(SETTLE).await;
+    let mib = memory_of_nodes(&dir)?;
+    let goal = Goal::AtMost(1.0);
+    report.add(&BenchmarkResult {
+        name: "memory of one more idle node",
+        value: mib,
+        unit: "MiB",
+        limit: NODE_MIB,
+        goal,
+    });
+    measure_traffic(plan, &dir, report)?;
+    server.stop().await
+}
+
+/// A cluster in a directory of its own, and how long it took until all of its nodes were ready: the kubeconfig is
+/// written then.
+async fn start(plan: &Plan, nodes: u32, round: usize) -> Result<(f64, Server, PathBuf)> {
+    let dir = plan.data(&format!("nodes-{nodes}-{round}"));
+    let (cgroup, count) = (format!("{CGROUP}/nodes"), nodes.to_string());
+    let flags = ["--node-name", NODE, "--cgroup-root", &cgroup, "--log-level", "error", "--nodes", &count];
+    let started = Instant::now();
+    let server = Server::up(&dir, &flags).await?;
+    Ok((started.elapsed().as_secs_f64() * 1000.0, server, dir))
+}
+
+/// The processes of a node: they have its directory among their arguments.
+fn processes_of(dir: &Path, node: &str) -> Result<Vec<u32>> {
+    let part = format!("{}/", dir.join("nodes").join(node).display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&arguments).contains(&part) {
+            found.push(pid);
+        }
+    }
+    if found.is_empty() { Err(format!("no process of {node}").into()) } else { Ok(found) }
+}
+
+/// The mean of all simulated hosts, with the processes that keep them.
+fn memory_of_nodes(dir: &Path) -> Result<f64> {
+    let mut bytes = 0;
+    for number in 2..=TEN {
+        for pid in processes_of(dir, &format!("{NODE}-{number}"))? {
+            bytes += process::private_bytes(pid)?;
+        }
+    }
+    Ok(bytes as f64 / f64::from(TEN - 1) / MIB)
+}
+
+/// TCP from a simulated host to the first node: to its address on the link, and to its address in the overlay.
+fn measure_traffic(plan: &Plan, dir: &Path, report: &mut Report) -> Result<()> {
+    report.progress("sending from node to node");
+    let agent = processes_of(dir, &format!("{NODE}-2"))?.into_iter().max().ok_or("no agent")?;
+    let client = Netns::open(Path::new(&format!("/proc/{agent}/ns/net")))?;
+    let bytes = Arc::new(AtomicU64::new(0));
+    let mut targets = Vec::new();
+    for device in ["tiphys0-vx", "tiphys0-nodes"] {
+        let address = address_of(device)?;
+        let (stream, short) = (TcpListener::bind((address, 0))?, TcpListener::bind((address, 0))?);
+        targets.push((stream.local_addr()?, short.local_addr()?));
+        traffic::serve_streams(stream, bytes.clone());
+        traffic::serve_connections(short);
+    }
+    let mut best = [[0.0_f64; 2]; 2];
+    for _ in 0..plan.rounds {
+        for (best, (stream, short)) in best.iter_mut().zip(&targets) {
+            best[0] = best[0].max(traffic::throughput(&client, *stream, plan.round, &bytes)?);
+            best[1] = best[1].max(traffic::connections(&client, *short, plan.round)?);
+        }
+    }
+    let [[overlay, opened], [bare, bare_opened]] = best;
+    let (value, limit, goal) = (overlay / GIGABIT, bare / GIGABIT, Goal::AtLeast(0.7));
+    report.add(&BenchmarkResult { name: "TCP over VXLAN", value, unit: "Gbit/s", limit, goal });
+    let goal = Goal::AtLeast(0.8);
+    report.add(&BenchmarkResult {
+        name: "new connections over VXLAN",
+        value: opened,
+        unit: "1/s",
+        limit: bare_opened,
+        goal,
+    });
+    Ok(())
+}
+
+fn address_of(device: &str) -> Result<IpAddr> {
+    let mut rtnl = network::netlink::Rtnl::open()?;
+    let link = rtnl.link(device)?.ok_or_else(|| format!("there is no device {device}"))?;
+    let addresses = rtnl.addresses(link.index)?;
+    let address = addresses.iter().find(|address| address.net.is_ipv4()).ok_or("the device has no address")?;
+    Ok(address.net.address)
+}

@@ -1,0 +1,103 @@
+//! A rule as a program, with what it can cost.
+
+use api::{Str, Tree};
+use cel::{DeclType, DeclaredSizes, Env, Expressions, Program, Type};
+
+use super::super::field_path;
+
+/// The name of the type of `self` in compile errors; upstream's ends in a number that changes.
+const SELF_TYPE: &str = "selfType1";
+
+/// The result of compiling a rule.
+#[derive(Debug, Default)]
+pub(crate) struct CompiledRule {
+    pub(crate) program: Option<Program>,
+    pub(crate) error: Option<String>,
+    pub(crate) message: Option<Program>,
+    pub(crate) message_error: Option<String>,
+    pub(crate) max_cost: u64,
+    pub(crate) message_max_cost: u64,
+    /// The maximum number of times that the rule runs for one object.
+    pub(crate) max_cardinality: u64,
+    pub(crate) uses_old_self: bool,
+    /// The path of errors, relative to the schema.
+    pub(crate) field_path: Str,
+}
+
+/// Compiles a rule of a schema. `expressions` decides for each text whether it may use the newest functions.
+pub(crate) fn compile(
+    rule: &Tree,
+    props: &Tree,
+    declared: Option<&DeclType>,
+    expressions: impl Fn(&str) -> Expressions,
+) -> CompiledRule {
+    let mut out = CompiledRule::default();
+    let (text, message) = (rule.str("rule"), rule.str("messageExpression"));
+    if text.trim().is_empty() {
+        return out;
+    }
+    let Some(declared) = declared else {
+        out.error = Some("failed to convert to declType for CEL validation rules".to_string());
+        return out;
+    };
+    let is_optional = rule.bool("optionalOldSelf");
+    let named = declared.with_name(SELF_TYPE);
+    let program = match checked(text, &env(&named, is_optional, expressions(text)), &Type::Bool, RULE) {
+        Ok(program) => program,
+        Err(error) => {
+            out.error = Some(error);
+            return out;
+        }
+    };
+    let sizes = DeclaredSizes::new(&named);
+    out.uses_old_self = program.uses_variable("oldSelf");
+    out.max_cost = program.estimate_cost(&sizes).max;
+    out.max_cardinality = declared.max_cardinality();
+    out.program = Some(program);
+    if !message.is_empty() {
+        match checked(message, &env(&named, is_optional, expressions(message)), &Type::String, MESSAGE) {
+            Ok(program) => {
+                out.message_max_cost = program.estimate_cost(&sizes).max;
+                out.message = Some(program);
+            }
+            Err(error) => {
+                out.message_error = Some(error);
+                return out;
+            }
+        }
+    }
+    if let Ok(found) = field_path::resolve(rule.str("fieldPath"), props, true) {
+        out.field_path = Str::from(found.text);
+    }
+    out
+}
+
+fn env(declared: &DeclType, is_optional: bool, expressions: Expressions) -> Env {
+    let of = declared.cel_type().clone();
+    let old = if is_optional { Type::optional(of) } else { of };
+    Env::new(expressions)
+        .time_zones(crate::time_zones::database())
+        .declared_variable("self", declared)
+        .variable("oldSelf", old)
+}
+
+/// Upstream's texts: a failed compilation, a wrong type, a constant that cannot be used.
+type Texts = [&'static str; 3];
+
+const RULE: Texts = ["compilation failed", "cel expression must evaluate to a bool", "program instantiation failed"];
+const MESSAGE: Texts = [
+    "messageExpression compilation failed",
+    "messageExpression must evaluate to a string",
+    "messageExpression instantiation failed",
+];
+
+fn checked(text: &str, env: &Env, wanted: &Type, texts: Texts) -> Result<Program, String> {
+    let program = env.compile(text).map_err(|issues| format!("{}: {issues}", texts[0]))?;
+    if program.output_type() != wanted {
+        return Err(texts[1].to_string());
+    }
+    match program.instantiation_error() {
+        Some(error) => Err(format!("{}: {error}", texts[2])),
+        None => Ok(program),
+    }
+}

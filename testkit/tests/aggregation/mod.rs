@@ -1,0 +1,315 @@
+//! API aggregation against a real extension API server, in a network namespace of the test: the address of a backend is
+//! never a loopback address. It needs root.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use api::{Tree, list, tree};
+use bytes::Bytes;
+use cluster::pki::{CertificateAndKey, Subject};
+use http::request::Parts;
+use http::{HeaderValue, Response, header};
+use http_body_util::Full;
+use network::netlink::Rtnl;
+use stdx::wait::until_await;
+use testkit::{Client, Cluster, Https, plain};
+
+const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const NAME: &str = "v1.agg.example.com";
+const GROUP_VERSION: &str = "/apis/agg.example.com/v1";
+/// The address of the backend: on lo, no packet leaves the namespace.
+const ADDRESS: &str = "192.0.2.1";
+
+const RESOURCES: &str = r#"{"kind":"APIResourceList","groupVersion":"agg.example.com/v1","resources":[
+    {"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","create"]}]}"#;
+
+const OPENAPI_V2: &str = r##"{"swagger":"2.0","info":{"title":"agg","version":"v1"},
+    "paths":{"/apis/agg.example.com/v1/echo":{"get":{"responses":{"200":{"schema":{"$ref":"#/definitions/Echo"}}}}},"/apis/apps/v1/stolen":{}},
+    "definitions":{"Echo":{"type":"object"},"Unused":{"type":"object"}}}"##;
+const OPENAPI_V3: &str =
+    r#"{"paths":{"apis/agg.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/agg.example.com/v1?hash=ABC"}}}"#;
+const DOCUMENT_V3: &str =
+    r#"{"openapi":"3.0.0","info":{"title":"agg","version":"v1"},"paths":{"/apis/agg.example.com/v1/echo":{}}}"#;
+
+/// Runs a test in a namespace: its threads and sockets stay there.
+fn in_namespace(test: impl AsyncFnOnce() + Send + 'static) {
+    let run = move || {
+        network::ns::unshare().expect("this test needs root");
+        let mut rtnl = Rtnl::open().expect("netlink");
+        let lo = rtnl.link("lo").expect("an answer").expect("lo").index;
+        rtnl.set_up(lo).expect("up");
+        rtnl.add_address(lo, format!("{ADDRESS}/32").parse().expect("an address")).expect("added");
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(test());
+    };
+    std::thread::spawn(run).join().expect("the test");
+}
+
+/// An extension API server, and whether it is broken.
+struct Backend {
+    https: Https,
+    ca: CertificateAndKey,
+    is_broken: Arc<AtomicBool>,
+    /// The backend has no OpenAPI v3.
+    is_old: Arc<AtomicBool>,
+}
+
+impl Backend {
+    async fn start(cluster: &Cluster) -> Backend {
+        let pki = cluster.pki();
+        let ca = pki.read("ca").expect("a CA").expect("a CA");
+        let subject = Subject {
+            file: "backend".to_string(),
+            ca: "ca",
+            common_name: "backend".to_string(),
+            organization: String::new(),
+            names: vec!["agg.default.svc".to_string()],
+            addresses: Vec::new(),
+        };
+        let pair = pki.issue(&ca, &subject).expect("a certificate");
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let is_old = Arc::new(AtomicBool::new(false));
+        let (broken, old) = (is_broken.clone(), is_old.clone());
+        let respond = move |parts: &Parts, body: &[u8]| {
+            let is_missing = old.load(Ordering::Relaxed) && parts.uri.path().starts_with("/openapi/v3");
+            Some(match broken.load(Ordering::Relaxed) {
+                true => plain(500, "broken"),
+                false if is_missing => plain(404, "unknown here"),
+                false => respond(parts, body),
+            })
+        };
+        Backend { https: Https::serve_responses(&pair, respond).await, ca, is_broken, is_old }
+    }
+}
+
+fn respond(parts: &Parts, body: &[u8]) -> Response<Full<Bytes>> {
+    match parts.uri.path() {
+        GROUP_VERSION => plain(200, RESOURCES),
+        "/openapi/v2" => plain(200, OPENAPI_V2),
+        "/openapi/v3" => plain(200, OPENAPI_V3),
+        "/openapi/v3/apis/agg.example.com/v1" => plain(200, DOCUMENT_V3),
+        "/apis/agg.example.com/v1/echo" => echo(parts),
+        "/apis/agg.example.com/v1/redirect" => {
+            let mut response = plain(302, "");
+            response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("https://example.com/"));
+            response
+        }
+        "/apis/agg.example.com/v1/namespaces/default/things" => plain(201, body.to_vec()),
+        _ => plain(404, "unknown here"),
+    }
+}
+
+/// A line for each header, after the method and the URI.
+fn echo(parts: &Parts) -> Response<Full<Bytes>> {
+    let header =
+        |(name, value): (&http::HeaderName, &HeaderValue)| format!("{name}: {}\n", value.to_str().unwrap_or(""));
+    plain(200, format!("{} {}\n{}", parts.method, parts.uri, parts.headers.iter().map(header).collect::<String>()))
+}
+
+fn api_service(service: &str) -> Tree {
+    tree! {
+        "apiVersion" => "apiregistration.k8s.io/v1", "kind" => "APIService", "metadata" => tree! { "name" => NAME },
+        "spec" => tree! {
+            "group" => "agg.example.com", "version" => "v1", "groupPriorityMinimum" => 1000, "versionPriority" => 15,
+            "service" => tree! { "namespace" => "default", "name" => service },
+        },
+    }
+}
+
+async fn start() -> Cluster {
+    Cluster::start_changed(|plan, _| plan.config.aggregation.routes_to_endpoints = true).await
+}
+
+/// Waits for the Available condition: its status and its reason.
+async fn see(client: &Client, reason: &str) -> Tree {
+    let is_there =
+        |_: u16, object: &Tree| object.list("status.conditions").iter().any(|one| one.str("reason") == reason);
+    let object = client.until(&format!("{SERVICES}/{NAME}"), is_there).await;
+    object.list("status.conditions")[0].clone()
+}
+
+async fn create(client: &Client, path: &str, object: Tree) {
+    let reply = client.post(path, &object).await;
+    assert_eq!(reply.code, 201, "{}", reply.text());
+}
+
+/// The Service of the backend and its endpoint.
+async fn create_service(client: &Client, port: u16) {
+    let metadata = || tree! { "name" => "agg", "labels" => tree! { "kubernetes.io/service-name" => "agg" } };
+    let ports = list![tree! { "port" => 443 }];
+    let service = tree! { "metadata" => metadata(), "spec" => tree! { "ports" => ports } };
+    create(client, "/api/v1/namespaces/default/services", service).await;
+    let slice = tree! {
+        "metadata" => metadata(), "addressType" => "IPv4", "ports" => list![tree! { "name" => "", "port" => i64::from(port) }],
+        "endpoints" => list![tree! { "addresses" => list![ADDRESS], "conditions" => tree! { "ready" => true } }],
+    };
+    create(client, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice).await;
+}
+
+#[test]
+fn requests_reach_an_extension_api_server() {
+    in_namespace(async || {
+        let mut cluster = start().await;
+        let client = &cluster.client;
+        let backend = Backend::start(&cluster).await;
+        create(client, SERVICES, api_service("agg")).await;
+        let condition = see(client, "ServiceNotFound").await;
+        assert_eq!(condition.str("message"), "service/agg in \"default\" is not present");
+        let reply = client.get(&format!("{GROUP_VERSION}/echo")).await;
+        assert_eq!((reply.code, reply.text().as_str()), (503, "service unavailable\n"));
+        create_service(client, backend.https.address.port()).await;
+        // Its certificate has no known CA.
+        let condition = see(client, "FailedDiscoveryCheck").await;
+        assert!(condition.str("message").contains("certificate signed by unknown authority"), "{condition:?}");
+        let bundle = api::base64::encode(backend.ca.certificate.as_bytes());
+        let patch = format!(r#"{{"spec":{{"caBundle":"{bundle}"}}}}"#);
+        client.patch(&format!("{SERVICES}/{NAME}"), "merge", &patch).await;
+        assert_eq!(see(client, "Passed").await.str("status"), "True");
+
+        let reply = client.get(GROUP_VERSION).await;
+        assert!(reply.text().contains("APIResourceList"), "{}", reply.text());
+        forged_headers_are_replaced(client).await;
+        let reply = client.get(&format!("{GROUP_VERSION}/redirect")).await;
+        let refusal = "the backend attempted to redirect this request, which is not permitted";
+        assert_eq!((reply.code, reply.text().as_str()), (502, refusal));
+        let things = format!("{GROUP_VERSION}/namespaces/default/things");
+        let reply = client.post(&things, &tree! { "kind" => "Thing" }).await;
+        assert_eq!((reply.code, reply.text().as_str()), (201, r#"{"kind":"Thing"}"#));
+        let reply = client.get(&format!("{GROUP_VERSION}/nope")).await;
+        assert_eq!((reply.code, reply.text().as_str()), (404, "unknown here"));
+        discovery_shows_the_group(client).await;
+        openapi_shows_the_group(client).await;
+        let other_version = client.get("/apis/agg.example.com/v2").await;
+        assert_eq!(other_version.code, 404);
+
+        client.delete(&format!("{SERVICES}/{NAME}")).await;
+        assert_eq!(client.get(GROUP_VERSION).await.code, 404);
+        assert!(!client.get("/openapi/v3").await.tree().map("paths").contains("apis/agg.example.com/v1"));
+        assert!(!client.get("/openapi/v2").await.tree().map("definitions").contains("Echo"));
+        cluster.stop().await;
+    });
+}
+
+async fn discovery_shows_the_group(client: &Client) {
+    let group = client.get("/apis/agg.example.com").await.tree();
+    assert_eq!(group.str("preferredVersion.groupVersion"), "agg.example.com/v1");
+    let is_ours =
+        |group: &&Tree| group.str("name") == "agg.example.com" || group.str("metadata.name") == "agg.example.com";
+    let plain = client.get("/apis").await.tree();
+    assert_eq!(plain.list("groups").iter().filter(is_ours).count(), 1);
+    let accept = [("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")];
+    let aggregated = client.raw("GET", "/apis", &accept, Vec::new()).await.tree();
+    let ours = aggregated.list("items").iter().find(is_ours).expect("the group").clone();
+    let version = &ours.list("versions")[0];
+    assert_eq!((version.str("version"), version.str("freshness")), ("v1", "Current"));
+    assert_eq!(version.list("resources")[0].str("resource"), "things");
+}
+
+/// The backend trusts the headers because of the certificate: none of them may come from the client.
+async fn forged_headers_are_replaced(client: &Client) {
+    let forged = [
+        ("x-remote-user", "root"),
+        ("x-remote-group", "system:masters"),
+        ("x-remote-extra-scopes", "all"),
+        ("x-custom", "kept"),
+    ];
+    let reply = client.raw("GET", &format!("{GROUP_VERSION}/echo?b=2&a=%20"), &forged, Vec::new()).await;
+    let text = reply.text();
+    assert!(text.starts_with("GET /apis/agg.example.com/v1/echo?a=+&b=2\n"), "{text}");
+    for line in ["x-remote-user: kubernetes-admin", "x-custom: kept", "x-forwarded-proto: https", "audit-id: "] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    for word in ["root", "x-remote-extra-scopes", "authorization"] {
+        assert!(!text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn a_broken_backend_becomes_unavailable_and_returns() {
+    in_namespace(async || {
+        let mut cluster = start().await;
+        let client = &cluster.client;
+        let backend = Backend::start(&cluster).await;
+        create_service(client, backend.https.address.port()).await;
+        let mut service = api_service("agg");
+        service.child("spec").set("insecureSkipTLSVerify", true);
+        create(client, SERVICES, service).await;
+        see(client, "Passed").await;
+        openapi_shows_the_group(client).await;
+        backend.is_broken.store(true, Ordering::Relaxed);
+        poke(client, "1").await;
+        let condition = see(client, "FailedDiscoveryCheck").await;
+        assert!(condition.str("message").ends_with("/apis/agg.example.com/v1: 500"), "{condition:?}");
+        assert_eq!(client.get(&format!("{GROUP_VERSION}/echo")).await.code, 503);
+        openapi_shows_the_group(client).await;
+        backend.is_broken.store(false, Ordering::Relaxed);
+        // Without any change: it is checked again by itself.
+        see(client, "Passed").await;
+        let is_served = async || client.get(&format!("{GROUP_VERSION}/echo")).await.code == 200;
+        until_await("the backend is served", Duration::from_secs(30), is_served).await;
+        cluster.stop().await;
+    });
+}
+
+/// The documents of the backend are merged into ours.
+async fn openapi_shows_the_group(client: &Client) {
+    let shows = |_: u16, index: &Tree| index.map("paths").contains("apis/agg.example.com/v1");
+    let index = client.until("/openapi/v3", shows).await;
+    let url = index.map("paths").get("apis/agg.example.com/v1").expect("a document").str("serverRelativeURL");
+    assert_eq!(url, "/openapi/v3/apis/agg.example.com/v1?hash=ABC");
+    assert_eq!(client.get(url).await.tree().at("info").str("title"), "agg");
+    let has_path = |_: u16, document: &Tree| document.map("paths").contains("/apis/agg.example.com/v1/echo");
+    let document = client.until("/openapi/v2", has_path).await;
+    assert!(document.map("definitions").contains("Echo"));
+    assert!(!document.map("definitions").contains("Unused"), "nothing refers to it");
+    assert!(!document.map("paths").contains("/apis/apps/v1/stolen"), "another group version");
+    let accept = [("accept", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf")];
+    assert_eq!(client.raw("GET", url, &accept, Vec::new()).await.code, 200);
+}
+
+#[test]
+fn openapi_v2_of_a_server_without_v3_is_converted() {
+    in_namespace(async || {
+        let mut cluster = start().await;
+        let client = &cluster.client;
+        let backend = Backend::start(&cluster).await;
+        backend.is_old.store(true, Ordering::Relaxed);
+        create_service(client, backend.https.address.port()).await;
+        let mut service = api_service("agg");
+        service.child("spec").set("caBundle", api::base64::encode(backend.ca.certificate.as_bytes()));
+        create(client, SERVICES, service).await;
+        see(client, "Passed").await;
+        let shows = |_: u16, index: &Tree| index.map("paths").contains("apis/agg.example.com/v1");
+        let index = client.until("/openapi/v3", shows).await;
+        let url = index.map("paths").get("apis/agg.example.com/v1").expect("a document").str("serverRelativeURL");
+        let document = client.get(url).await.tree();
+        assert_eq!((document.str("openapi"), document.at("info").str("title")), ("3.0.0", "agg"), "{document:?}");
+        assert!(document.at("components").map("schemas").contains("Echo"), "{document:?}");
+        assert!(document.map("paths").contains("/apis/agg.example.com/v1/echo"), "{document:?}");
+        let accept = [("accept", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf")];
+        assert_eq!(client.raw("GET", url, &accept, Vec::new()).await.code, 200);
+        cluster.stop().await;
+    });
+}
+
+/// A change of the APIService causes a check at once.
+async fn poke(client: &Client, value: &str) {
+    let patch = format!(r#"{{"metadata":{{"annotations":{{"poke":"{value}"}}}}}}"#);
+    client.patch(&format!("{SERVICES}/{NAME}"), "merge", &patch).await;
+}
+
+#[test]
+fn services_without_endpoints_are_refused() {
+    in_namespace(async || {
+        let mut cluster = start().await;
+        let client = &cluster.client;
+        let spec = tree! { "type" => "ExternalName", "externalName" => "localhost" };
+        let service = tree! { "metadata" => tree! { "name" => "ext" }, "spec" => spec };
+        create(client, "/api/v1/namespaces/default/services", service).await;
+        create(client, SERVICES, api_service("ext")).await;
+        let condition = see(client, "FailedDiscoveryCheck").await;
+        assert_eq!(condition.str("message"), "unsupported service type \"ExternalName\"");
+        cluster.stop().await;
+    });
+}

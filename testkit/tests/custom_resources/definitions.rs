@@ -1,0 +1,148 @@
+//! Names, conditions, changes and deletion of definitions.
+
+use super::*;
+
+on_engines![
+    a_taken_name_is_accepted_once_it_is_free,
+    deletion_waits_for_the_objects,
+    a_stricter_schema_keeps_unchanged_values,
+    many_definitions_are_served_at_once,
+    groups_are_registered_while_they_are_served
+];
+
+async fn a_taken_name_is_accepted_once_it_is_free(storage: Storage) {
+    let mut cluster = Cluster::start(storage).await;
+    let client = &cluster.client;
+    define(client, &definition(SPEC)).await;
+    let mut other = definition(SPEC);
+    other.child("metadata").set("name", "gadgets.stable.example.com");
+    other.child("spec.names").set("plural", "gadgets");
+    assert_eq!(client.post(DEFINITIONS, &other).await.code, 201);
+    let path = format!("{DEFINITIONS}/gadgets.stable.example.com");
+    let judged = |_: u16, object: &Tree| !object.list("status.conditions").is_empty();
+    let refused = client.until(&path, judged).await;
+    assert!(!is_true(&refused, "NamesAccepted"));
+    assert_eq!(client.get("/apis/stable.example.com/v1/gadgets").await.code, 404);
+    assert_eq!(client.delete(&format!("{DEFINITIONS}/widgets.stable.example.com")).await.code, 200);
+    client.until(&path, |_, object| is_true(object, "Established")).await;
+    assert_eq!(client.get("/apis/stable.example.com/v1/gadgets").await.code, 200);
+    cluster.stop().await;
+}
+
+async fn deletion_waits_for_the_objects(storage: Storage) {
+    let mut cluster = Cluster::start(storage).await;
+    let client = &cluster.client;
+    define(client, &definition(SPEC)).await;
+    let mut held = widget("held", r#"{"size":"small"}"#);
+    held.child("metadata").set("finalizers", api::list!["example.com/held"]);
+    assert_eq!(client.post(WIDGETS, &held).await.code, 201);
+    let path = format!("{DEFINITIONS}/widgets.stable.example.com");
+    let deleted = client.delete(&path).await.tree();
+    assert_eq!(deleted.list("metadata.finalizers")[0].as_str(), Some("customresourcecleanup.apiextensions.k8s.io"));
+    let object = format!("{WIDGETS}/held");
+    client.until(&object, |_, object| object.at("metadata").has("deletionTimestamp")).await;
+    let refused = client.post(WIDGETS, &widget("late", r#"{"size":"small"}"#)).await;
+    assert_eq!(refused.code, 403, "{}", refused.tree().str("message"));
+    let release = r#"{"metadata":{"finalizers":null}}"#;
+    assert_eq!(client.patch(&object, "merge", release).await.code, 200);
+    client.until(&path, |code, _| code == 404).await;
+    assert_eq!(client.get(WIDGETS).await.code, 404);
+    cluster.stop().await;
+}
+
+async fn a_stricter_schema_keeps_unchanged_values(storage: Storage) {
+    let mut cluster = Cluster::start(storage).await;
+    let client = &cluster.client;
+    define(client, &definition(SPEC)).await;
+    assert_eq!(client.post(WIDGETS, &widget("a", r#"{"size":"small"}"#)).await.code, 201);
+    let patch = r#"[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size/enum","value":["large"]}]"#;
+    let path = format!("{DEFINITIONS}/widgets.stable.example.com");
+    assert_eq!(client.patch(&path, "json", patch).await.code, 200);
+    let object = format!("{WIDGETS}/a");
+    let kept = client.patch(&object, "merge", r#"{"spec":{"replicas":2}}"#).await;
+    assert_eq!(kept.code, 200, "{}", kept.tree().str("message"));
+    assert_eq!(client.post(WIDGETS, &widget("b", r#"{"size":"small"}"#)).await.code, 422);
+    cluster.stop().await;
+}
+
+async fn many_definitions_are_served_at_once(storage: Storage) {
+    const COUNT: usize = 60;
+    let mut cluster = Cluster::start(storage).await;
+    let client = &cluster.client;
+    for number in 0..COUNT {
+        let mut one = definition(SPEC);
+        one.child("metadata").set("name", format!("kind{number}s.group{}.example.com", number % 7));
+        one.child("spec").set("group", format!("group{}.example.com", number % 7));
+        one.child("spec")
+            .set("names", api::tree! { "plural" => format!("kind{number}s"), "kind" => format!("Kind{number}") });
+        let reply = client.post(DEFINITIONS, &one).await;
+        assert_eq!(reply.code, 201, "{}", reply.tree().str("message"));
+        let path = format!("/apis/group{}.example.com/v1/kind{number}s", number % 7);
+        client.until(&path, |code, _| code == 200).await;
+    }
+    let groups = client.get("/apis").await.tree();
+    let custom = groups.list("groups").iter().filter(|group| group.str("name").ends_with(".example.com")).count();
+    assert_eq!(custom, 7);
+    cluster.stop().await;
+}
+
+async fn groups_are_registered_while_they_are_served(storage: Storage) {
+    const REGISTERED: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1.stable.example.com";
+    let mut cluster = Cluster::start(storage).await;
+    let client = &cluster.client;
+    define(client, &definition(SPEC)).await;
+    let registered = client.until(REGISTERED, |code, _| code == 200).await;
+    let spec = api::tree! {
+        "group" => "stable.example.com", "version" => "v1", "groupPriorityMinimum" => 1000, "versionPriority" => 100,
+    };
+    assert_eq!(registered.at("spec"), &spec);
+    assert_eq!(registered.map("metadata.labels").str("kube-aggregator.kubernetes.io/automanaged"), "true");
+    let registered = client.until(REGISTERED, |_, object| is_true(object, "Available")).await;
+    assert_eq!(registered.list("status.conditions")[0].str("reason"), "Local");
+
+    // Changes and deletions by users are reverted.
+    assert_eq!(client.patch(REGISTERED, "merge", r#"{"spec":{"versionPriority":7}}"#).await.code, 200);
+    client.until(REGISTERED, |_, object| object.at("spec").int("versionPriority") == Some(100)).await;
+    let uid = registered.str("metadata.uid");
+    assert_eq!(client.delete(REGISTERED).await.code, 200);
+    client.until(REGISTERED, |code, object| code == 200 && object.str("metadata.uid") != uid).await;
+    assert_eq!(client.delete(&format!("{DEFINITIONS}/widgets.stable.example.com")).await.code, 200);
+    client.until(REGISTERED, |code, _| code == 404).await;
+    cluster.stop().await;
+}
+
+/// The resident memory of this process in bytes.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("a kernel with procfs");
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    pages * 4096
+}
+
+/// TIPHYS_DEFINITION_UPDATES=10000 is the long run.
+#[tokio::test(flavor = "multi_thread")]
+async fn updates_of_a_definition_leave_the_memory_flat() {
+    const LIMIT: u64 = 64 << 20;
+    let updates = std::env::var("TIPHYS_DEFINITION_UPDATES").ok().and_then(|count| count.parse().ok()).unwrap_or(200);
+    let mut cluster = Cluster::start(Storage::Embedded).await;
+    let client = &cluster.client;
+    define(client, &definition(SPEC)).await;
+    let path = format!("{DEFINITIONS}/widgets.stable.example.com");
+    let update = async |number: usize| {
+        let at = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/replicas/maximum";
+        let patch = format!(r#"[{{"op":"replace","path":"{at}","value":{}}}]"#, 10 + number);
+        assert_eq!(client.patch(&path, "json", &patch).await.code, 200);
+        // The first use builds the parts that an unused definition lacks.
+        let created = client.post(&format!("{WIDGETS}?dryRun=All"), &widget("a", r#"{"size":"small"}"#)).await;
+        assert_eq!(created.code, 201, "{}", created.tree().str("message"));
+    };
+    for number in 0..100 {
+        update(number).await;
+    }
+    let before = resident_bytes();
+    for number in 100..100 + updates {
+        update(number).await;
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < LIMIT, "{updates} updates took {} MiB", grown >> 20);
+    cluster.stop().await;
+}

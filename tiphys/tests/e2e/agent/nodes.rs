@@ -1,0 +1,92 @@
+//! Several nodes on one machine: pods, Services, names and network policies between them.
+
+use super::case::{Case, condition};
+use super::cluster::Cluster;
+use super::{Table, check, services};
+
+const NODES: [&str; 3] = ["node", "node-2", "node-3"];
+const CASES: Table = &[
+    ("pods of different nodes reach each other", reach),
+    ("streams from every node", streams),
+    ("a drained node is emptied", drain),
+];
+
+#[test]
+fn several_nodes_on_one_machine() {
+    let cluster = Cluster::up_with_nodes(3);
+    let all = Case::of_cluster(&cluster);
+    for node in NODES {
+        let path = format!("/api/v1/nodes/{node}");
+        all.until("a ready node", || all.read(&path), |node| condition(node, "Ready") == "True");
+    }
+    check(&cluster, &[services::CASES, services::POLICY_CASES, CASES]);
+}
+
+fn make_pods(case: &Case) {
+    for node in NODES {
+        case.pod(
+            node,
+            &format!(
+                "nodeName: {node}, terminationGracePeriodSeconds: 1, containers: [{{name: main, image: IMAGE, command: \
+                 [sh, -c, 'echo on {node}; mkdir -p /tmp/cgi-bin; head -c 3000000 /dev/zero > /tmp/large; printf \"#!/bin/sh\\n\
+                 echo; echo {node} \\$REMOTE_ADDR\" > /tmp/cgi-bin/peer; chmod +x /tmp/cgi-bin/peer; exec httpd -f -p 8080 \
+                 -h /tmp']}}]"
+            ),
+        );
+    }
+    NODES.iter().for_each(|node| drop(case.until_ready(node)));
+}
+
+/// Every pod reaches every other one with its own address, and packets have the size of the path MTU.
+fn reach(case: &Case) {
+    make_pods(case);
+    for node in NODES {
+        services::client_with(case, &format!("from-{node}"), &format!("nodeName: {node},"), &[]);
+    }
+    let address = |pod: &str| case.pods(pod).str("status.podIP").to_string();
+    for from in NODES {
+        let client = format!("from-{from}");
+        for to in NODES {
+            let get = |path: &str| format!("/usr/bin/curl -sS --max-time 10 http://{}:8080/{path}", address(to));
+            let seen = case.exec(&client, &get("cgi-bin/peer"));
+            let source = address(&client);
+            assert!(seen.starts_with(&format!("{to} ")) && seen.contains(&source), "from {from} ({source}): {seen}");
+            assert_eq!(case.exec(&client, &format!("{} | wc -c", get("large"))), "3000000", "from {from} to {to}");
+        }
+        // Each node serves names itself.
+        let found = case.exec(&client, "/usr/bin/getent hosts kubernetes.default.svc.cluster.local");
+        assert!(found.starts_with("10.96.0.1 "), "{from}: {found}");
+        let mtu = case.exec(&client, "ip link show eth0");
+        assert!(mtu.contains("mtu 1450"), "{from}: {mtu}");
+    }
+}
+
+fn streams(case: &Case) {
+    make_pods(case);
+    for node in NODES {
+        assert_eq!(case.kubectl(&["logs", node]), format!("on {node}"));
+        assert_eq!(case.exec(node, "hostname"), node);
+        let stats = case.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{node}/proxy/stats/summary")]);
+        assert!(stats.contains(&format!("\"nodeName\":\"{node}\"")), "{stats}");
+    }
+}
+
+/// Pods of a Deployment leave a node that is drained, and come back to it.
+fn drain(case: &Case) {
+    case.apply(
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: spread}, spec: {replicas: 3, selector: {matchLabels: \
+         {app: spread}}, template: {metadata: {labels: {app: spread}}, spec: {terminationGracePeriodSeconds: 1, \
+         nodeSelector: {drained: 'yes'}, containers: [{name: main, image: IMAGE}], topologySpreadConstraints: [{maxSkew: 1, \
+         topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Honor, labelSelector: \
+         {matchLabels: {app: spread}}}]}}}}",
+    );
+    // Only pods of this case are evicted.
+    case.kubectl(&["label", "nodes", "node-2", "node-3", "drained=yes"]);
+    let ready = || case.kubectl(&["get", "deployment", "spread", "--output=jsonpath={.status.readyReplicas}"]);
+    case.until("three pods", ready, |ready| ready == "3");
+    case.kubectl(&["drain", "node-3", "--pod-selector=app=spread", "--timeout=60s"]);
+    let nodes = || case.kubectl(&["get", "pods", "-l", "app=spread", "--output=jsonpath={.items[*].spec.nodeName}"]);
+    case.until("an empty node", nodes, |nodes| !nodes.contains("node-3"));
+    case.until("three pods", ready, |ready| ready == "3");
+    case.kubectl(&["uncordon", "node-3"]);
+}

@@ -1,0 +1,111 @@
+//! Custom resources with every kubectl, and across a kill.
+
+use crate::kubectl::{Kubectl, binaries};
+use crate::support::Server;
+
+/// A separate definition for each version of kubectl.
+fn definition(group: &str) -> String {
+    format!(
+        r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: crontabs.{group}}}
+spec:
+  group: {group}
+  scope: Namespaced
+  names: {{plural: crontabs, singular: crontab, kind: CronTab, shortNames: [ct]}}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {{status: {{}}, scale: {{specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}}}
+    additionalPrinterColumns:
+    - {{name: Schedule, type: string, jsonPath: .spec.cronSpec}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        description: A table of jobs.
+        properties:
+          spec:
+            type: object
+            properties:
+              cronSpec: {{type: string, pattern: '^\S+ \S+ \S+ \S+ \S+$', description: When the jobs run.}}
+              image: {{type: string}}
+              replicas: {{type: integer, minimum: 1, maximum: 10, default: 1}}
+              ports:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [port]
+                items: {{type: object, required: [port], properties: {{port: {{type: integer}}, name: {{type: string}}}}}}
+          status: {{type: object, properties: {{replicas: {{type: integer}}}}}}
+"#
+    )
+}
+
+fn object(group: &str, cron: &str) -> String {
+    format!(
+        "apiVersion: {group}/v1\nkind: CronTab\nmetadata: {{name: mine}}\nspec: {{cronSpec: \"{cron}\", image: a, ports: [{{port: 1, name: x}}]}}\n"
+    )
+}
+
+fn drive(kubectl: &Kubectl<'_>) {
+    let group = format!("{}.example.com", kubectl.namespace);
+    let apply = &["apply", "-f", "-"];
+    kubectl.run(&format!("create namespace {}", kubectl.namespace));
+    assert!(kubectl.run_with(apply, &definition(&group)).contains("created"));
+    kubectl.shows(&format!("wait --for=condition=Established crd/crontabs.{group} --timeout=20s"), "condition met");
+    assert!(kubectl.run_with(apply, &object(&group, "* * * * */5")).contains("/mine created"));
+    assert!(kubectl.run_with(apply, &object(&group, "* * * * */5")).contains("/mine unchanged"));
+    let resource = format!("crontabs.{group}");
+    kubectl.shows(&format!("get {resource}"), "SCHEDULE");
+    kubectl.shows(&format!("get {resource} mine -o jsonpath={{.spec.replicas}}"), "1");
+    kubectl.shows(&format!("explain crontabs.spec.cronSpec --api-version={group}/v1"), "When the jobs run.");
+    kubectl.fails(apply, &object(&group, "bad"), "should match");
+    kubectl.run(&format!("scale {resource}/mine --replicas=3"));
+    kubectl.shows(&format!("get {resource} mine -o jsonpath={{.spec.replicas}}"), "3");
+    // A separate object: kubectl migrates fields of client-side apply to server-side apply.
+    for (manager, port) in [("first", 1), ("second", 2)] {
+        let shared = format!(
+            "apiVersion: {group}/v1\nkind: CronTab\nmetadata: {{name: shared}}\nspec: {{ports: [{{port: {port}}}]}}\n"
+        );
+        kubectl.run_with(&["apply", "--server-side", "--field-manager", manager, "-f", "-"], &shared);
+    }
+    kubectl.shows(&format!("get {resource} shared -o jsonpath={{.spec.ports[*].port}}"), "1 2");
+    kubectl.run_with(&["patch", &resource, "mine", "--type=merge", "-p", r#"{"spec":{"image":"b"}}"#], "");
+    kubectl.shows(&format!("get {resource} mine -o yaml"), "image: b");
+    kubectl.shows(&format!("delete {resource} mine"), "deleted");
+    kubectl.shows(&format!("delete crd crontabs.{group}"), "deleted");
+    kubectl.run(&format!("delete namespace {}", kubectl.namespace));
+}
+
+#[test]
+fn every_kubectl_uses_custom_resources() {
+    let server = Server::start();
+    let binaries = binaries();
+    std::thread::scope(|scope| {
+        for (version, binary) in &binaries {
+            let namespace = format!("custom-{}-{}", version.0, version.1);
+            let kubectl = Kubectl { binary, version: *version, server: &server, namespace };
+            scope.spawn(move || drive(&kubectl));
+        }
+    });
+}
+
+#[test]
+fn custom_resources_survive_a_kill() {
+    let mut server = Server::start();
+    let binaries = binaries();
+    let (version, binary) = binaries.last_key_value().expect("a kubectl");
+    let kubectl = |server: &Server| {
+        Kubectl { binary, version: *version, server, namespace: "default".to_string() }
+            .run_with(&["get", "crontabs.kill.example.com", "-o", "name"], "")
+    };
+    let first = Kubectl { binary, version: *version, server: &server, namespace: "default".to_string() };
+    first.run_with(&["apply", "-f", "-"], &definition("kill.example.com"));
+    first.shows("wait --for=condition=Established crd/crontabs.kill.example.com --timeout=20s", "condition met");
+    first.run_with(&["apply", "-f", "-"], &object("kill.example.com", "* * * * *"));
+    server.signal("-KILL");
+    server.wait();
+    let again = Server::start_again(server.dir.clone(), server.port, &[]);
+    assert_eq!(kubectl(&again), "crontab.kill.example.com/mine\n");
+}
