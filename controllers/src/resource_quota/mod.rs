@@ -1,6 +1,7 @@
 //! Recomputes quota usage after deletions. Admission charges additions in the same commit as the object, so that only
-//! released usage has to be found here.
+//! released usage has to be found here, and objects older than the quota that an informer shows late.
 
+mod counts;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -8,22 +9,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
-use client::{Change, Informer, Resource, Result, Selection, Store};
+use client::{Change, Informer, Resource, Result, Selection, Store, revision_of};
 use kinds::{Kind, Verb};
 use stdx::sync::Mutex;
 
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
+use counts::CountRevisions;
 use plan::{CountedObjects, Sources};
 
 const QUOTAS: Resource = Resource::core("resourcequotas");
 /// Deletions are batched for this long, which also lets the informers of one commit catch up.
 const GATHER: Duration = Duration::from_millis(200);
 
+/// Group and plural of a counted resource.
+type ResourceName = (String, String);
+
 struct Controller {
     quotas: Arc<Store>,
     context: Context,
-    /// The informers of counted resources, by group and plural.
-    sources: Mutex<BTreeMap<(String, String), Arc<Informer>>>,
+    /// The informers of counted resources.
+    sources: Mutex<BTreeMap<ResourceName, Arc<Informer>>>,
+    counts: Arc<CountRevisions>,
 }
 
 pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -35,7 +41,7 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
         }
     });
     let (quotas, context) = (quotas.store().clone(), context.clone());
-    Some(Box::new(Controller { quotas, context, sources: Mutex::default() }))
+    Some(Box::new(Controller { quotas, context, sources: Mutex::default(), counts: Arc::default() }))
 }
 
 /// Usage updates by admission do not trigger a recount.
@@ -45,35 +51,47 @@ fn needs_recount(old: Option<&Tree>, new: &Tree) -> bool {
 
 impl Controller {
     async fn sync(&self, key: &str) -> Result<Outcome> {
-        let Some(quota) = self.quotas.get(key) else { return Ok(Outcome::Done) };
+        let Some(quota) = self.quotas.get(key) else {
+            self.counts.forget(key);
+            return Ok(Outcome::Done);
+        };
         let (namespace, name) = client::split(key);
-        let mut sources = Sources::new();
-        for (_, (group, plural)) in plan::names(&quota) {
-            let place = (group.to_string(), plural.to_string());
-            if !sources.contains_key(&place)
-                && let Some(counted) = self.count(namespace, group, plural).await?
-            {
-                sources.insert(place, counted);
-            }
-        }
+        let informers = self.synced_informers(&quota).await?;
+        self.counts.begin(key);
+        let count = |((group, plural), informer): (&ResourceName, &Arc<Informer>)| {
+            ((group.clone(), plural.clone()), count_objects(informer, namespace, group, plural))
+        };
+        let sources: Sources = informers.iter().map(count).collect();
+        let mut revision = revision_of(&quota);
         if let Some(status) = plan::plan(&quota, &sources, self.context.clock.now()) {
             let mut changed = (*quota).clone();
             changed.set("status", status);
             match self.context.client.update_status(QUOTAS, namespace, name, &changed).await {
-                Err(error) if error.is_not_found() => return Ok(Outcome::Done),
-                result => drop(result?),
+                Err(error) if error.is_not_found() => {
+                    self.counts.forget(key);
+                    return Ok(Outcome::Done);
+                }
+                result => revision = revision_of(&result?),
             }
         }
+        self.counts.finish(key, revision.unwrap_or_default());
         Ok(Outcome::RequeueAfter(self.context.options.resource_quota_sync_period))
     }
 
-    async fn count(&self, namespace: &str, group: &str, plural: &str) -> Result<Option<CountedObjects>> {
-        let Some(informer) = self.source(group, plural).await? else { return Ok(None) };
-        let _ = informer.synced().wait_for(|synced| *synced).await;
-        Ok(Some(match kind(group, plural).filter(|_| plan::has_usage(group, plural)) {
-            Some(kind) => CountedObjects::Objects(kind, informer.store().in_namespace(namespace)),
-            None => CountedObjects::Number(informer.store().keys_in_namespace(namespace).len()),
-        }))
+    /// The informers of the resources that a quota limits, with their first lists. Resources that are not served are
+    /// missing.
+    async fn synced_informers(&self, quota: &Tree) -> Result<BTreeMap<ResourceName, Arc<Informer>>> {
+        let mut informers = BTreeMap::new();
+        for (_, (group, plural)) in plan::names(quota) {
+            let name = (group.to_string(), plural.to_string());
+            if !informers.contains_key(&name)
+                && let Some(informer) = self.source(group, plural).await?
+            {
+                let _ = informer.synced().wait_for(|synced| *synced).await;
+                informers.insert(name, informer);
+            }
+        }
+        Ok(informers)
     }
 
     /// The informer of a counted resource, started on first use.
@@ -87,18 +105,23 @@ impl Controller {
         let mut sources = self.sources();
         if sources.insert(place, informer.clone()).is_none() {
             let (queue, quotas, clock) = (self.context.queue.clone(), self.quotas.clone(), self.context.clock.clone());
+            let counts = self.counts.clone();
             let kind = kind(group, plural).filter(|_| plan::has_usage(group, plural));
             informer.on_change(move |change| {
-                if may_reduce_usage(kind, change, clock.now()) {
+                let reduced = may_reduce_usage(kind, change, clock.now());
+                let added = added_at(change);
+                if reduced || added.is_some() {
                     let (namespace, _) = client::split(&change.key);
-                    quotas.keys_in_namespace(namespace).into_iter().for_each(|key| queue.add_after(key, GATHER));
+                    let mut keys = quotas.keys_in_namespace(namespace);
+                    keys.retain(|key| reduced || added.is_some_and(|revision| counts.may_miss(key, revision)));
+                    keys.into_iter().for_each(|key| queue.add_after(key, GATHER));
                 }
             });
         }
         Ok(Some(informer))
     }
 
-    fn sources(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<(String, String), Arc<Informer>>> {
+    fn sources(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<ResourceName, Arc<Informer>>> {
         self.sources.lock()
     }
 
@@ -119,6 +142,21 @@ impl Controller {
         };
         let is_it = |resource: &Tree| resource.str("name") == plural && resource.bool("namespaced");
         Ok(served.list("resources").iter().any(is_it).then(|| Resource::named(group, version, plural)))
+    }
+}
+
+fn count_objects(informer: &Informer, namespace: &str, group: &str, plural: &str) -> CountedObjects {
+    match kind(group, plural).filter(|_| plan::has_usage(group, plural)) {
+        Some(kind) => CountedObjects::Objects(kind, informer.store().in_namespace(namespace)),
+        None => CountedObjects::Number(informer.store().keys_in_namespace(namespace).len()),
+    }
+}
+
+/// The revision of an object that is new in the informer.
+fn added_at(change: &Change) -> Option<u64> {
+    match (&change.old, &change.new) {
+        (None, Some(new)) => revision_of(new),
+        _ => None,
     }
 }
 
