@@ -204,21 +204,24 @@ impl Hierarchies {
     /// Kills every process below the path.
     pub fn kill(&self, path: &str) {
         let whole = self.v2.as_ref().map(|root| below(root, path).join("cgroup.kill"));
-        if whole.is_some_and(|file| fs::write(file, "1").is_ok()) {
-            return;
-        }
-        for pid in self.processes(path) {
-            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
+        if whole.is_none_or(|file| fs::write(file, "1").is_err()) {
+            self.kill_each(path);
         }
     }
 
-    /// The processes below the path.
-    pub fn processes(&self, path: &str) -> Vec<i32> {
-        let Some(directory) = self.all(path).into_iter().next() else { return Vec::new() };
-        let mut pids = Vec::new();
-        processes_below(&directory, &mut pids);
+    /// Kills the processes one by one: some may not be in the cgroup of version 2.
+    fn kill_each(&self, path: &str) {
+        for pid in self.processes(path).into_iter().filter_map(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
+    /// The processes below the path, in any hierarchy.
+    pub fn processes(&self, path: &str) -> std::collections::BTreeSet<i32> {
+        let mut pids = std::collections::BTreeSet::new();
+        for directory in self.all(path) {
+            processes_below(&directory, &mut pids);
+        }
         pids
     }
 
@@ -233,7 +236,7 @@ impl Hierarchies {
         self.all(path).iter().all(|directory| directory.is_dir())
     }
 
-    /// Removes the cgroup after its last process, which was killed before, has exited.
+    /// Removes the cgroup after its last process has exited. Processes that are left are killed.
     pub fn remove_when_empty(&self, path: &str, timeout: std::time::Duration) -> Result<()> {
         let give_up = std::time::Instant::now() + timeout;
         loop {
@@ -241,6 +244,7 @@ impl Hierarchies {
                 Err(error) if std::time::Instant::now() >= give_up => return Err(error),
                 Err(_) => {
                     self.kill(path);
+                    self.kill_each(path);
                     // Version 1 has no notification for empty cgroups, so this has to poll.
                     let moment = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
                     let _ = rustix::event::poll(&mut [], Some(&moment));
@@ -296,7 +300,7 @@ fn delegate_controllers(directory: &Path) {
     }
 }
 
-fn processes_below(directory: &Path, pids: &mut Vec<i32>) {
+fn processes_below(directory: &Path, pids: &mut std::collections::BTreeSet<i32>) {
     let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
     for child in children(directory) {

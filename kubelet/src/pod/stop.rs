@@ -81,5 +81,5 @@ async fn stop_pod(context: &Arc<PodContext>, pod: &Arc<Tree>) -> Result<(), Stop
             context.runtime.remove_sandbox(&sandbox.id).await?;
         }
     }
-    Ok(context.groups.remove(pod).await?)
+    Ok(context.groups.destroy(pod).await?)
 }

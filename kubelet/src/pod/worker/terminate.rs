@@ -40,7 +40,7 @@ pub(crate) async fn sync(
         return SyncResult::Idle(None);
     }
     if let Err(error) = clean_up(context, pod, &state).await {
-        tracing::debug!(pod = pod::name(pod), %error, "failed to clean up pod");
+        tracing::warn!(pod = pod::name(pod), %error, "failed to clean up pod");
         return SyncResult::Failed;
     }
     if wanted.is_removed {
@@ -322,7 +322,7 @@ async fn clean_up(context: &Arc<PodContext>, pod: &Tree, state: &PodState) -> Re
     }
     let uid = pod::uid(pod);
     context.network_gate.pod_network_removed(uid);
-    context.groups.remove(pod).await?;
+    context.groups.destroy(pod).await?;
     // No record is written into a directory that is being removed.
     context.resizes.remove_pod(uid);
     // The pod's own directory is removed last: while it exists, the kubelet still has to remove the rest.

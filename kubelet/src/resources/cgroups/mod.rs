@@ -24,6 +24,9 @@ use crate::node::status_input::{Devices, Machine};
 use limits::{Rules, Share};
 use names::CLASSES;
 
+/// The longest wait for killed processes to leave the cgroup of a pod.
+const DESTROY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// A failed change of the pods' cgroups.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
@@ -209,6 +212,28 @@ impl CgroupManager {
 
     /// Removes the cgroup of a stopped pod, in all hierarchies; remaining processes are an error.
     pub(crate) async fn remove(self: &Arc<CgroupManager>, pod: &Tree) -> Result<(), GroupError> {
+        self.remove_group(pod, |hierarchies, path| hierarchies.remove(path)).await
+    }
+
+    /// Removes the cgroup of a pod of which the runtime has removed everything. A runtime that was killed while it started
+    /// a container may have lost processes of it: they are killed, as nothing else would end them.
+    pub(crate) async fn destroy(self: &Arc<CgroupManager>, pod: &Tree) -> Result<(), GroupError> {
+        let name = pod::name(pod).to_string();
+        self.remove_group(pod, move |hierarchies, path| {
+            let lost = hierarchies.processes(path).len();
+            if lost > 0 {
+                tracing::warn!(pod = name, processes = lost, "killing processes that the runtime has lost");
+            }
+            hierarchies.remove_when_empty(path, DESTROY_TIMEOUT)
+        })
+        .await
+    }
+
+    async fn remove_group(
+        self: &Arc<CgroupManager>,
+        pod: &Tree,
+        remove: impl Fn(&Hierarchies, &str) -> cgroup::Result<()> + Send + 'static,
+    ) -> Result<(), GroupError> {
         let uid = pod::uid(pod).to_string();
         self.spawn_blocking(move |groups, hierarchies| {
             {
@@ -217,7 +242,7 @@ impl CgroupManager {
                 groups.write_classes(hierarchies, &mut state)?;
             }
             // The pod may be known only by its UID, without its class.
-            CLASSES.into_iter().try_for_each(|class| groups.remove_one(hierarchies, class, &uid))
+            CLASSES.into_iter().try_for_each(|class| groups.remove_one(hierarchies, class, &uid, &remove))
         })
         .await
     }
@@ -234,7 +259,7 @@ impl CgroupManager {
                 for uid in uids.filter(|uid| !is_known(uid)) {
                     let path = names::of_pod(&groups.config, class, &uid);
                     if hierarchies.processes(&path).is_empty() {
-                        groups.remove_one(hierarchies, class, &uid)?;
+                        groups.remove_one(hierarchies, class, &uid, &Hierarchies::remove)?;
                     }
                 }
             }
@@ -243,12 +268,18 @@ impl CgroupManager {
         .await
     }
 
-    fn remove_one(&self, hierarchies: &Hierarchies, class: Class, uid: &str) -> Result<(), GroupError> {
+    fn remove_one(
+        &self,
+        hierarchies: &Hierarchies,
+        class: Class,
+        uid: &str,
+        remove: &impl Fn(&Hierarchies, &str) -> cgroup::Result<()>,
+    ) -> Result<(), GroupError> {
         let path = names::of_pod(&self.config, class, uid);
         if self.config.cgroup_driver == CgroupDriver::Systemd && hierarchies.has_group(&path) {
             systemd::remove(&names::name_for_driver(&self.config, class, Some(uid)))?;
         }
-        Ok(hierarchies.remove(&path)?)
+        Ok(remove(hierarchies, &path)?)
     }
 
     fn write_classes(&self, hierarchies: &Hierarchies, state: &mut State) -> Result<(), GroupError> {

@@ -115,6 +115,29 @@ async fn removes_unknown_cgroups_without_processes() {
 }
 
 #[tokio::test]
+async fn destroys_a_cgroup_with_processes() {
+    let scene = Fixture::start("lost");
+    let group = pod("lost", "Burstable", "{requests: {cpu: 1}}");
+    scene.groups.ensure(&group).await.expect("a group");
+    let path = format!("{}/kubepods/burstable/podlost", scene.root);
+    let directories = [scene.hierarchies.in_v1("cpu", &path), scene.hierarchies.in_v2(&path)];
+    // Each process is in the cgroup of one hierarchy only, as after a runtime that was killed while it moved it.
+    for directory in directories.into_iter().flatten() {
+        let mut process = std::process::Command::new("sleep").arg("600").spawn().expect("sleep is there");
+        std::fs::write(directory.join("cgroup.procs"), process.id().to_string()).expect("it enters");
+        scene.groups.remove(&group).await.expect_err("a process is left");
+        assert_eq!(scene.pods(), 1);
+        scene.groups.ensure(&group).await.expect("a group");
+        let reaper = std::thread::spawn(move || process.wait().expect("it was killed"));
+        scene.groups.destroy(&group).await.expect("it goes");
+        assert!(!reaper.join().expect("a status").success());
+        scene.groups.ensure(&group).await.expect("a group");
+    }
+    scene.groups.destroy(&group).await.expect("it goes");
+    assert_eq!(scene.pods(), 0);
+}
+
+#[tokio::test]
 async fn limits_an_existing_empty_cgroup() {
     let scene = Fixture::start("unlimited");
     let path = format!("{}/kubepods/podg", scene.root);
