@@ -22,6 +22,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Connections that were not used for this long are opened again.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// What a script writes after its output where containerd runs it.
+const LAST_LINE: &str = "(end of output)";
+
 /// A case is run by one thread, which is in the cluster's network.
 pub struct Case<'a> {
     pub cluster: &'a Cluster,
@@ -133,15 +136,23 @@ impl<'a> Case<'a> {
     /// Creates a pod with one container that runs a command line once; returns its logs after it has ended.
     #[track_caller]
     pub fn script(&self, name: &str, command: &str, container: &str, spec: &str) -> String {
+        let end = format!("/dev/shm/{}-{name}", self.namespace);
+        let line = if self.is_containerd() { until_logged(command, &end) } else { command.to_string() };
         self.pod(
             name,
             &format!(
                 "restartPolicy: Never, {spec} containers: [{{name: main, image: IMAGE, \
-                 command: [sh, -c, {command:?}], {container}}}]"
+                 command: [sh, -c, {line:?}], {container}}}]"
             ),
         );
+        if self.is_containerd() {
+            let path = format!("/api/v1/namespaces/{}/pods/{name}/log", self.namespace);
+            let log = || String::from_utf8_lossy(&self.call("GET", &path, "").1).into_owned();
+            self.until("the last line of the log", log, |log| log.ends_with(&format!("{LAST_LINE}\n")));
+            self.exec(name, &format!("touch {end}"));
+        }
         self.until_pod(name, "its end", |pod| matches!(pod.str("status.phase"), "Succeeded" | "Failed"));
-        self.kubectl(&["logs", name])
+        self.kubectl(&["logs", name]).trim_end_matches(LAST_LINE).trim().to_string()
     }
 
     pub fn exec(&self, pod: &str, command: &str) -> String {
@@ -267,6 +278,13 @@ impl<'a> Case<'a> {
         fs::write(&path, text).expect("a file");
         path
     }
+}
+
+/// A command line that ends only when a file exists: containerd 1.6 may lose output right before the exit.
+fn until_logged(command: &str, file: &str) -> String {
+    format!(
+        "( {command} ); code=$?; echo '{LAST_LINE}'; until [ -e {file} ]; do sleep 0.1; done; rm -f {file}; exit $code"
+    )
 }
 
 /// Debian's kubectl, which `./test` installs.
