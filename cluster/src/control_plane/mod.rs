@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use crate::error::{Error, Result};
 use crate::machine::lock::Lock;
 use crate::machine::loopback::LoopbackAddress;
-use crate::machine::pod_address;
+use crate::machine::pod_address::{self, PodDevices};
 use crate::node;
 use extenders::ExtenderClients;
 use in_process::LocalClients;
@@ -66,6 +66,8 @@ pub struct PodFacingAddress {
     pub fallback: IpAddr,
     /// Whether a device has the address; otherwise it is added to the loopback device.
     pub is_of_device: bool,
+    /// The devices behind which the pods are.
+    pub(crate) devices: PodDevices,
 }
 
 /// The controllers to run, in upstream's syntax, and their options.
@@ -232,7 +234,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
 
 /// Listens at the address for pods and advertises it, or the fallback if that fails.
 async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(Option<LoopbackAddress>, TcpListener)> {
-    let PodFacingAddress { address, fallback, is_of_device } = plan.pod_address.take()?;
+    let PodFacingAddress { address, fallback, is_of_device, devices } = plan.pod_address.take()?;
     let at = SocketAddr::new(address, port);
     let listening = match is_of_device {
         true => listen(at, plan.port_hint).await.map(|listener| (None, listener)),
@@ -241,7 +243,7 @@ async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(Option<LoopbackA
     match listening {
         Ok(listening) => {
             plan.config.advertise_address = address;
-            let accepts = move |local, peer| pod_address::accepts(address, local, peer);
+            let accepts = move |local, peer| pod_address::accepts(&devices, address, local, peer);
             plan.config.accepts = server::request::accept::ConnectionFilter::new(accepts);
             Some(listening)
         }

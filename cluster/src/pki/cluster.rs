@@ -36,11 +36,11 @@ impl ClusterPki {
         ClusterPki { kubelet_cas: Some(String::new()), ..self }
     }
 
-    /// Configures a serving certificate for the kubelet of this machine, and the node address that the certificate is
+    /// Configures a serving certificate for the kubelet of this machine, and the node addresses that the certificate is
     /// for. A certificate that the kubelet's configuration names is its own CA.
-    pub(crate) fn with_kubelet(mut self, config: &mut kubelet::Config, machine: IpAddr) -> Result<ClusterPki> {
+    pub(crate) fn with_kubelet(mut self, config: &mut kubelet::Config, machine: Vec<IpAddr>) -> Result<ClusterPki> {
         if config.node_ips.is_empty() {
-            config.node_ips = vec![machine];
+            config.node_ips = machine;
         }
         if let Some(file) = &config.certificates.tls_cert_file {
             let pem = std::fs::read_to_string(file).map_err(Error::file(file))?;

@@ -117,6 +117,11 @@ impl NodeLink {
         self.router.net.address
     }
 
+    /// The bridge of the link.
+    pub(crate) fn device(&self) -> &str {
+        &self.router.name
+    }
+
     /// The bridge of this machine's pods, after which devices are named.
     pub(crate) fn bridge(&self) -> &str {
         &self.prefix

@@ -3,7 +3,7 @@
 pub mod arguments;
 pub mod hosts;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ use crate::logs::Level;
 use crate::machine::address;
 use crate::machine::lock::Lock;
 use crate::machine::network::ClusterNetwork;
+use crate::machine::pod_address::PodDevices;
 use crate::node::options as node_options;
 use crate::pki::Pki;
 use crate::pki::cluster::ClusterPki;
@@ -96,7 +97,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
     options.apiserver.config.aggregation.routes_to_endpoints = true;
     let flags = apiserver::flags_checked(&options.apiserver, true)?;
     let link = options.hosts.as_ref().map(|(_, link)| link.address());
-    let machine = link.unwrap_or_else(|| address::advertised(options.listen.ip()));
+    let machine = machine_addresses(&options, link);
     let config = apiserver::config(flags);
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let mut sans = options.tls_sans.clone();
@@ -104,7 +105,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
     sans.extend(for_pods.into_iter().chain(link).map(|address| address.to_string()));
     let mut own = ClusterPki::new(pki, options.listen.ip(), &config, &sans)?.verifying_kubelets();
     if let Some(agent) = &mut options.agent {
-        own = own.with_kubelet(&mut agent.config, machine)?;
+        own = own.with_kubelet(&mut agent.config, machine.clone())?;
     }
     let load = loader(&own, flags);
     let current = load()?;
@@ -117,10 +118,14 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
     let plan = Plan {
         port_hint: "choose another one by --port",
         // A server that listens on other addresses is reachable for pods there.
-        pod_address: link
-            .or(for_pods)
-            .filter(|_| options.agent.is_some() && is_on_loopback)
-            .map(|address| PodFacingAddress { address, fallback: machine, is_of_device: link.is_some() }),
+        pod_address: link.or(for_pods).filter(|_| options.agent.is_some() && is_on_loopback).map(|address| {
+            PodFacingAddress {
+                address,
+                fallback: machine[0],
+                is_of_device: link.is_some(),
+                devices: pod_devices(&options),
+            }
+        }),
         controllers: Some(Controllers { chosen: options.controllers.clone(), options: controller_settings }),
         scheduler: options.scheduler,
         fake_nodes: options.fake_nodes,
@@ -174,6 +179,25 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
         tokio::spawn(followed.run(running.server.clone()));
     }
     Ok(RunningCluster { control_plane: running, hosts })
+}
+
+/// The addresses of this machine's node: that of the link to simulated hosts, or one for each family of pods.
+fn machine_addresses(options: &Up, link: Option<IpAddr>) -> Vec<IpAddr> {
+    let families = options.network.pod_cidrs.iter().map(IpNet::is_ipv4);
+    link.map_or_else(|| address::of_families(options.listen.ip(), families), |link| vec![link])
+}
+
+/// The devices behind which the pods of the cluster are.
+fn pod_devices(options: &Up) -> PodDevices {
+    if !options.agent.as_ref().is_some_and(|agent| agent.runtime.uses_builtin_network()) {
+        return PodDevices::Veths;
+    }
+    let bridge = options.network.names().bridge;
+    let overlay = [true, false].map(|is_ipv4| overlay::kernel::device_name(&bridge, is_ipv4));
+    // Machines that join from elsewhere need another address: with this one, other nodes are simulated hosts.
+    let of_hosts =
+        options.hosts.iter().flat_map(|(_, link)| [link.device().to_string()].into_iter().chain(overlay.clone()));
+    PodDevices::Named([bridge.clone()].into_iter().chain(of_hosts).collect())
 }
 
 /// The API server by its flags, with the defaults of `up`.

@@ -73,15 +73,20 @@ impl Cluster {
         for number in 2..=nodes {
             make_images(&dir.path().join(format!("data/nodes/{NODE}-{number}/agent/runtime/images")));
         }
-        Cluster::up_in(dir, Runtime::Embedded, &["--nodes", &nodes.to_string()])
+        Cluster::up_in(dir, Runtime::Embedded, ENTER, &["--nodes", &nodes.to_string()])
     }
 
     /// The same with more flags.
     pub fn up_with(runtime: Runtime, flags: &[&str]) -> Cluster {
-        Cluster::up_in(tempfile::tempdir().expect("a directory"), runtime, flags)
+        Cluster::up_entering(runtime, ENTER, flags)
     }
 
-    fn up_in(dir: TempDir, runtime: Runtime, flags: &[&str]) -> Cluster {
+    /// The same in another network than that of `ENTER`.
+    pub fn up_entering(runtime: Runtime, enter: &str, flags: &[&str]) -> Cluster {
+        Cluster::up_in(tempfile::tempdir().expect("a directory"), runtime, enter, flags)
+    }
+
+    fn up_in(dir: TempDir, runtime: Runtime, enter: &str, flags: &[&str]) -> Cluster {
         let cgroup = cgroup_of(&dir);
         let mut words: Vec<String> =
             ["up", "--port", "6443", "--node-name", NODE, "--data-dir", "data", "--cgroup-root", &cgroup]
@@ -91,7 +96,7 @@ impl Cluster {
                 .map(str::to_string)
                 .collect();
         fs::write(dir.path().join("kubelet.yaml"), format!("{SHARED}{ANY_DISK}")).expect("a file");
-        let mut script = ENTER.to_string();
+        let mut script = enter.to_string();
         match runtime {
             Runtime::Embedded => make_images(&dir.path().join("data/runtime/images")),
             Runtime::Containerd => {

@@ -5,6 +5,7 @@ mod applications;
 mod case;
 pub mod cluster;
 mod extension;
+mod families;
 mod helm;
 mod in_cluster;
 mod joins;
