@@ -3,8 +3,9 @@
 use api::field::{Errors, Path, Value};
 use api::schema::CustomObject;
 use api::{Str, Tree, time, validation};
+use jsonpath::text_of;
 
-use super::jsonpath::{JsonPath, text_of};
+use super::column_path::ColumnPath;
 use super::metadata::{self, MetadataError};
 use super::rules::{self, RuleSet};
 use super::schema::Schema;
@@ -19,7 +20,7 @@ pub struct CustomColumn {
     pub format: Str,
     pub description: Str,
     pub priority: i64,
-    path: JsonPath,
+    path: ColumnPath,
 }
 
 /// The dotted paths of the scale subresource.
@@ -45,7 +46,7 @@ pub struct CustomKind {
     pub scale: Option<CustomScale>,
     pub columns: Vec<CustomColumn>,
     /// The names of selectable fields, and where they are.
-    pub selectable: Vec<(Str, JsonPath)>,
+    pub selectable: Vec<(Str, ColumnPath)>,
 }
 
 const AGE_PATH: &str = ".metadata.creationTimestamp";
@@ -236,17 +237,15 @@ impl CustomKind {
     /// The text of a selectable field, by which it is selected.
     pub fn selectable_text(&self, object: &Tree, name: &str) -> Str {
         let field = self.selectable.iter().find(|(known, _)| known == name);
-        let found = field.and_then(|(_, path)| path.find(object).ok());
-        let value = found.and_then(|found| found.first().map(|value| text_of(value)));
+        let value = field.and_then(|(_, path)| path.first(object)).map(|value| text_of(&value));
         Str::from(value.unwrap_or_default())
     }
 }
 
 impl CustomColumn {
     fn cell(&self, object: &Tree, now: i64) -> Tree {
-        let found = self.path.find(object).unwrap_or_default();
-        let Some(value) = found.first() else { return Tree::Null };
-        match (self.ty.as_str(), *value) {
+        let Some(value) = self.path.first(object) else { return Tree::Null };
+        match (self.ty.as_str(), value.as_ref()) {
             ("string", value) => Tree::from(text_of(value)),
             (_, Tree::Null) => Tree::Null,
             ("integer", Tree::Int(number)) => Tree::Int(*number),
@@ -361,12 +360,12 @@ fn read_scale(scale: &Tree) -> Option<CustomScale> {
 /// A path that cannot be parsed drops all columns, as in upstream.
 fn read_columns(rows: &[Tree]) -> Vec<CustomColumn> {
     if rows.is_empty() {
-        let path = JsonPath::parse(AGE_PATH).ok();
+        let path = ColumnPath::parse(AGE_PATH).ok();
         return path.into_iter().map(age_column).collect();
     }
     let mut out = Vec::with_capacity(rows.len());
     for row in rows {
-        let Ok(path) = JsonPath::parse(row.str("jsonPath")) else { break };
+        let Ok(path) = ColumnPath::parse(row.str("jsonPath")) else { break };
         let description = match row.str("description") {
             "" => format!("Custom resource definition column (in JSONPath format): {}", row.str("jsonPath")),
             text => text.to_string(),
@@ -383,7 +382,7 @@ fn read_columns(rows: &[Tree]) -> Vec<CustomColumn> {
     out
 }
 
-fn age_column(path: JsonPath) -> CustomColumn {
+fn age_column(path: ColumnPath) -> CustomColumn {
     CustomColumn {
         name: Str::new("Age"),
         ty: Str::new("date"),
@@ -394,10 +393,10 @@ fn age_column(path: JsonPath) -> CustomColumn {
     }
 }
 
-fn read_selectable(rows: &[Tree]) -> Vec<(Str, JsonPath)> {
+fn read_selectable(rows: &[Tree]) -> Vec<(Str, ColumnPath)> {
     let read = |row: &Tree| {
         let text = row.str("jsonPath");
-        Some((Str::new(text.trim_start_matches('.')), JsonPath::parse(text).ok()?))
+        Some((Str::new(text.trim_start_matches('.')), ColumnPath::parse(text).ok()?))
     };
     rows.iter().filter_map(read).collect()
 }

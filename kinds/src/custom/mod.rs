@@ -2,10 +2,10 @@
 //! definition and the object; the server reads definitions and stores objects.
 
 mod approval;
+mod column_path;
 mod definition;
 mod field_path;
 mod formats;
-mod jsonpath;
 mod kind;
 mod list_types;
 mod metadata;
@@ -16,10 +16,10 @@ mod types;
 mod validate;
 
 pub use approval::{Approval, approval_state};
+pub use column_path::ColumnPath;
 pub use definition::{Conversion, Definition, Version, compare_versions, is_true};
 pub(crate) use field_path::resolve as resolve_field_path;
 pub(crate) use formats::is_known as is_known_format;
-pub use jsonpath::{JsonPath, ParseError, text_of};
 pub use kind::{CustomColumn, CustomKind, CustomScale};
 pub use metadata::MetadataError;
 pub(crate) use metadata::{conform_embedded as conform_metadata, validate_embedded};
