@@ -4,6 +4,7 @@
 Each case of DIRECTORY/cases.json has a template; what kubectl prints for it and DIRECTORY/object.json is recorded
 beside it. `strict` is there if --allow-missing-template-keys=false changes the result."""
 
+import concurrent.futures
 import json
 import re
 import subprocess
@@ -16,7 +17,7 @@ templates = [case["template"] for case in json.load(open(f"{directory}/cases.jso
 def run(template, strict):
     command = [kubectl, "label", "--local", "-f", f"{directory}/object.json", "--overwrite", "app=nginx",
                f"-o={form}", f"--template={template}", f"--allow-missing-template-keys={'false' if strict else 'true'}"]
-    done = subprocess.run(command, capture_output=True, text=True, env={"HOME": "/nonexistent"}, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env={"HOME": "/nonexistent"}, timeout=60)
     if done.returncode == 0:
         return {"output": done.stdout}
     error = done.stderr
@@ -34,13 +35,16 @@ def run(template, strict):
     raise SystemExit(f"{template}: {error}")
 
 
-cases = []
-for template in templates:
+def record(template):
     lenient, strict = run(template, False), run(template, True)
     case = {"template": template, **lenient}
     if strict != lenient:
         case["strict"] = strict
-    cases.append(case)
+    return case
+
+
+with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    cases = list(pool.map(record, templates))
 with open(f"{directory}/cases.json", "w", encoding="utf-8") as out:
     json.dump(cases, out, ensure_ascii=False, indent=1)
     out.write("\n")
