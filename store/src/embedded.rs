@@ -9,6 +9,7 @@ mod format;
 mod inline;
 mod load;
 mod log;
+pub mod offline;
 mod plan;
 mod queue;
 mod scan;

@@ -1,12 +1,16 @@
 //! The etcd v3 engine, with upstream's key layout. One watch over everything feeds the sink; reads are quorum reads;
 //! a write is acknowledged after the sink has its revision.
 
+mod channels;
 mod client;
 mod compactor;
 mod keys;
 mod leases;
+pub mod maintenance;
 mod proto;
 mod pump;
+mod snapshot;
+pub mod transfer;
 mod txn;
 
 use std::path::{Path, PathBuf};
@@ -25,6 +29,8 @@ use leases::Leases;
 
 /// The page size of ranges without a limit, which are assembled here.
 const PAGE: usize = 5000;
+/// How long the watch may be behind a revision of etcd before its connection is considered dead.
+const WATCH_DELAY: Duration = Duration::from_secs(2);
 /// etcd's default request size limit.
 const MAX_REQUEST: usize = 3 << 19;
 
@@ -66,12 +72,14 @@ impl Config {
 /// Reads everything under the prefix and watches from there. Its tasks run on the current runtime.
 pub async fn connect(config: Config, sink: Arc<dyn Sink>) -> Result<Etcd> {
     let client = Client::new(&config)?;
+    transfer::refuse_incomplete(&client, &config.prefix).await?;
     let keys = Arc::new(Keys { prefix: config.prefix.clone() });
     let leases = Arc::new(Leases::default());
     let (entries, revision) = pump::list(&client, &keys, &leases).await?;
     let history = History::new(config.history, revision);
     let feed = Feed::new(entries.clone(), revision, history, config.progress_interval);
     let closed = watch::Sender::new(false);
+    let missing = watch::Sender::new(0);
     let pump = pump::Pump {
         client: client.clone(),
         keys: keys.clone(),
@@ -81,13 +89,14 @@ pub async fn connect(config: Config, sink: Arc<dyn Sink>) -> Result<Etcd> {
         limits: config.history,
         entries,
         revision,
+        missing: missing.subscribe(),
     };
     tokio::spawn(pump.run(closed.subscribe()));
     if let Some(interval) = config.compact_interval {
         let compactor = compactor::Compactor { client: client.clone(), feed: feed.clone(), interval };
         tokio::spawn(compactor.run(closed.subscribe()));
     }
-    Ok(Etcd { client, keys, leases, feed, closed, timeout: config.timeout })
+    Ok(Etcd { client, keys, leases, feed, closed, missing, timeout: config.timeout })
 }
 
 /// A store on etcd. Dropping it stops its tasks.
@@ -97,6 +106,8 @@ pub struct Etcd {
     leases: Arc<Leases>,
     feed: Arc<Feed>,
     closed: watch::Sender<bool>,
+    /// The newest revision that the watch should have delivered, and has not.
+    missing: watch::Sender<Revision>,
     timeout: Duration,
 }
 
@@ -114,7 +125,14 @@ impl Etcd {
 
     /// Waits until the sink has this revision.
     async fn published(&self, revision: Revision) -> Result<()> {
-        match tokio::time::timeout(self.timeout, self.feed.wait_for_revision(revision)).await {
+        let patience = WATCH_DELAY.min(self.timeout);
+        if let Ok(reached) = tokio::time::timeout(patience, self.feed.wait_for_revision(revision)).await {
+            return reached;
+        }
+        // The connection of the watch may be dead: it is opened again, at another endpoint.
+        self.missing.send_replace(revision);
+        let rest = self.timeout.saturating_sub(patience);
+        match tokio::time::timeout(rest, self.feed.wait_for_revision(revision)).await {
             Ok(reached) => reached,
             Err(_elapsed) => Err(Error::Unavailable(format!("the etcd watch has not reached revision {revision}"))),
         }
@@ -159,7 +177,7 @@ impl Etcd {
                 range_end: end.clone(),
                 limit: wanted as i64,
                 revision: page.revision as i64,
-                keys_only: false,
+                ..Default::default()
             };
             let response = self.client.range(request).await.map_err(|status| self.refused(&status, &page))?;
             let header = response.header.map_or(0, |header| header.revision) as u64;
@@ -221,15 +239,7 @@ impl Etcd {
     /// etcd's own snapshot format with checksum, which `etcdctl snapshot restore` reads.
     async fn save(&self, path: &Path) -> Result<Revision> {
         self.check_open()?;
-        let revision = self.newest().await?;
-        let io = |source| Error::Io { what: format!("cannot write {}", path.display()), source };
-        let mut stream = self.client.snapshot().await.map_err(|status| failed(&status))?;
-        let file = std::fs::File::create(path).map_err(io)?;
-        while let Some(part) = stream.message().await.map_err(|status| failed(&status))? {
-            std::io::Write::write_all(&mut &file, &part.blob).map_err(io)?;
-        }
-        file.sync_all().map_err(io)?;
-        Ok(revision)
+        snapshot::save(&self.client, path).await
     }
 
     /// The version of the connected etcd.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+mod contents;
 pub mod disk;
 pub mod embedded;
 mod entries;
@@ -18,6 +19,7 @@ mod feed;
 mod history;
 pub mod memory;
 
+pub use contents::{Contents, Digest};
 pub use entries::Entries;
 pub use error::Error;
 pub use history::HistoryLimits;

@@ -105,12 +105,12 @@ pub(super) fn restore(snapshot: &Path, dir: &Path, disk: &dyn Disk) -> Result<Re
         return Err(files::failed("restore into", dir, io::ErrorKind::AlreadyExists.into()));
     }
     let revision = end.revision.max(end.reserved) + RESTORE_GAP;
-    write_restored(disk, dir, &entries, revision)?;
+    write_created(disk, dir, &entries, revision)?;
     Ok(revision)
 }
 
-/// The version is written last: an interrupted restore leaves no directory that would open.
-fn write_restored(disk: &dyn Disk, dir: &Path, entries: &Entries, revision: Revision) -> Result<()> {
+/// Writes the files of a new store. The version is written last: if this is interrupted, the directory does not open.
+pub(super) fn write_created(disk: &dyn Disk, dir: &Path, entries: &Entries, revision: Revision) -> Result<()> {
     let id = files::new_identity();
     let header = FileHeader {
         kind: FileKind::State,

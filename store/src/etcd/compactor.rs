@@ -98,7 +98,7 @@ mod tests {
         let kvs = vec![KeyValue { version, ..Default::default() }];
         let range = Response::Range(RangeResponse { kvs, ..Default::default() });
         let responses = vec![ResponseOp { response: Some(range) }];
-        TxnResponse { header: Some(ResponseHeader { revision }), succeeded, responses }
+        TxnResponse { header: Some(ResponseHeader { revision, ..Default::default() }), succeeded, responses }
     }
 
     #[test]

@@ -56,6 +56,11 @@ impl Leases {
         if lease == 0 { 0 } else { self.lock_state().expires.get(&lease).copied().unwrap_or(0) }
     }
 
+    /// Records when a lease of another process expires.
+    pub(super) fn learn(&self, lease: i64, expires: u64) {
+        self.lock_state().expires.insert(lease, expires);
+    }
+
     fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }

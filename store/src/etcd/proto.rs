@@ -3,6 +3,8 @@
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ResponseHeader {
+    #[prost(uint64, tag = "2")]
+    pub member_id: u64,
     #[prost(int64, tag = "3")]
     pub revision: i64,
 }
@@ -47,6 +49,10 @@ pub(crate) struct RangeRequest {
     pub revision: i64,
     #[prost(bool, tag = "8")]
     pub keys_only: bool,
+    #[prost(bool, tag = "9")]
+    pub count_only: bool,
+    #[prost(int64, tag = "10")]
+    pub min_mod_revision: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -173,6 +179,9 @@ pub(crate) struct TxnResponse {
 pub(crate) struct CompactionRequest {
     #[prost(int64, tag = "1")]
     pub revision: i64,
+    /// Responds only after the space is free.
+    #[prost(bool, tag = "2")]
+    pub physical: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -241,6 +250,80 @@ pub(super) struct StatusResponse {
     pub version: String,
     #[prost(int64, tag = "3")]
     pub db_size: i64,
+    #[prost(uint64, tag = "4")]
+    pub leader: u64,
+    #[prost(uint64, tag = "5")]
+    pub raft_index: u64,
+    #[prost(uint64, tag = "6")]
+    pub raft_term: u64,
+    #[prost(string, repeated, tag = "8")]
+    pub errors: Vec<String>,
+    #[prost(int64, tag = "9")]
+    pub db_size_in_use: i64,
+    #[prost(bool, tag = "10")]
+    pub is_learner: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LeaseTimeToLiveRequest {
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LeaseTimeToLiveResponse {
+    /// The remaining seconds; -1 for a lease that has expired.
+    #[prost(int64, tag = "3")]
+    pub ttl: i64,
+}
+
+pub(super) const ALARM_GET: i32 = 0;
+pub(super) const ALARM_DEACTIVATE: i32 = 2;
+pub(super) const ALARM_NOSPACE: i32 = 1;
+pub(super) const ALARM_CORRUPT: i32 = 2;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct AlarmRequest {
+    #[prost(int32, tag = "1")]
+    pub action: i32,
+    #[prost(uint64, tag = "2")]
+    pub member_id: u64,
+    #[prost(int32, tag = "3")]
+    pub alarm: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct AlarmMember {
+    #[prost(uint64, tag = "1")]
+    pub member_id: u64,
+    #[prost(int32, tag = "2")]
+    pub alarm: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct AlarmResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub alarms: Vec<AlarmMember>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct DefragmentRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct DefragmentResponse {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HashKvRequest {
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HashKvResponse {
+    #[prost(uint32, tag = "2")]
+    pub hash: u32,
+    #[prost(int64, tag = "3")]
+    pub compact_revision: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

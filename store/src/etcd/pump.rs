@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use stdx::backoff::Backoff;
 use tokio::sync::{mpsc, watch};
-use tonic::{Status, Streaming};
+use tokio::time::Instant;
+use tonic::Status;
 
-use super::client::{Client, failed, is_compacted};
+use super::client::{Client, Watcher, failed, is_compacted};
 use super::keys::{END, Keys};
 use super::leases::Leases;
 use super::proto;
@@ -32,6 +33,8 @@ pub(crate) struct Pump {
     /// The entries that were published to the sink, up to `revision`.
     pub entries: Entries,
     pub revision: Revision,
+    /// The newest revision that a reader or a writer misses.
+    pub missing: watch::Receiver<Revision>,
 }
 
 /// Why a watch ended.
@@ -48,6 +51,8 @@ enum DisconnectReason {
     Ended,
     #[error("{0}")]
     Canceled(String),
+    #[error("the watch is behind etcd's revision {0} and receives nothing")]
+    Stalled(Revision),
     #[error(transparent)]
     Store(#[from] crate::Error),
 }
@@ -81,22 +86,44 @@ impl Pump {
     }
 
     async fn follow(&mut self) -> WatchEnd {
-        let (_requests, mut responses) = match self.open().await {
+        let (_requests, mut watcher) = match self.open().await {
             Ok(watch) => watch,
             Err(status) => return watch_end(&status),
         };
+        let end = self.receive(&mut watcher).await;
+        if let WatchEnd::DisconnectReason(_) = end {
+            self.client.leave(&watcher);
+        }
+        end
+    }
+
+    async fn receive(&mut self, watcher: &mut Watcher) -> WatchEnd {
         let mut fragments = Vec::new();
+        let lost = |reason| WatchEnd::DisconnectReason(reason);
+        let opened = Instant::now();
         loop {
-            let response = match responses.message().await {
+            let message = tokio::select! {
+                biased;
+                message = watcher.responses.message() => message,
+                Ok(()) = self.missing.changed() => {
+                    let missing = *self.missing.borrow_and_update();
+                    // Readers that have waited since before this watch may report late.
+                    if missing > self.revision && opened.elapsed() >= super::WATCH_DELAY {
+                        return lost(DisconnectReason::Stalled(missing));
+                    }
+                    continue;
+                }
+            };
+            let response = match message {
                 Ok(Some(response)) => response,
-                Ok(None) => return WatchEnd::DisconnectReason(DisconnectReason::Ended),
+                Ok(None) => return lost(DisconnectReason::Ended),
                 Err(status) => return watch_end(&status),
             };
             if response.compact_revision > 0 {
                 return WatchEnd::Compacted;
             }
             if response.canceled {
-                return WatchEnd::DisconnectReason(DisconnectReason::Canceled(response.cancel_reason));
+                return lost(DisconnectReason::Canceled(response.cancel_reason));
             }
             fragments.extend(response.events);
             if !response.fragment && !fragments.is_empty() {
@@ -105,7 +132,7 @@ impl Pump {
         }
     }
 
-    async fn open(&self) -> Result<(mpsc::Sender<proto::WatchRequest>, Streaming<proto::WatchResponse>), Status> {
+    async fn open(&self) -> Result<(mpsc::Sender<proto::WatchRequest>, Watcher), Status> {
         let create = proto::WatchCreateRequest {
             key: END.to_vec(),
             range_end: END.to_vec(),
@@ -181,7 +208,21 @@ fn difference(before: &Entries, after: &Entries, revision: Revision) -> Vec<Even
 
 /// Every entry under the prefix at one revision.
 pub(crate) async fn list(client: &Client, keys: &Keys, leases: &Leases) -> Result<(Entries, Revision)> {
+    let (kvs, revision) = list_raw(client, keys, &|_| {}).await?;
     let mut entries = Entries::default();
+    for entry in kvs.into_iter().filter_map(|kv| keys.entry(kv, leases)) {
+        entries.insert(entry);
+    }
+    Ok((entries, revision))
+}
+
+/// The same as etcd has it. `progress` is called with the number of keys after each page.
+pub(super) async fn list_raw(
+    client: &Client,
+    keys: &Keys,
+    progress: &(dyn Fn(u64) + Send + Sync),
+) -> Result<(Vec<proto::KeyValue>, Revision)> {
+    let mut kvs = Vec::new();
     let mut revision = 0;
     let mut start = keys.full("");
     // An empty key has another meaning for etcd.
@@ -189,8 +230,8 @@ pub(crate) async fn list(client: &Client, keys: &Keys, leases: &Leases) -> Resul
         start = END.to_vec();
     }
     loop {
-        let request =
-            proto::RangeRequest { key: start, range_end: keys.end(""), limit: PAGE, revision, keys_only: false };
+        let range_end = keys.end("");
+        let request = proto::RangeRequest { key: start, range_end, limit: PAGE, revision, ..Default::default() };
         let response = client.range(request).await.map_err(|status| failed(&status))?;
         if revision == 0 {
             revision = response.header.map_or(0, |header| header.revision);
@@ -199,14 +240,13 @@ pub(crate) async fn list(client: &Client, keys: &Keys, leases: &Leases) -> Resul
             Some(last) => [&last.key[..], END].concat(),
             None => break,
         };
-        for entry in response.kvs.into_iter().filter_map(|kv| keys.entry(kv, leases)) {
-            entries.insert(entry);
-        }
+        kvs.extend(response.kvs);
+        progress(kvs.len() as u64);
         if !response.more {
             break;
         }
     }
-    Ok((entries, revision as u64))
+    Ok((kvs, revision as u64))
 }
 
 #[cfg(test)]
