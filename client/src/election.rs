@@ -9,12 +9,15 @@ use api::time::{Timestamp, format_micros};
 use api::{Tree, tree};
 use tokio::time::Instant;
 
+use crate::watch::{Event, Watch};
 use crate::{Client, Fence, Metrics, Random, Recorder, Resource, Result};
 use stdx::clock::Clock;
 
 const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
 /// Spreads the attempts of waiting candidates.
-const JITTER: f64 = 1.2;
+const JITTER: f64 = 0.2;
+/// After an outage the leader gets so many retry periods to renew its lease.
+const GRACE_PERIODS: u32 = 2;
 /// A release conflicts with at most one renewal in flight; more attempts tolerate other writers of the lease.
 const RELEASE_ATTEMPTS: usize = 5;
 
@@ -26,14 +29,18 @@ pub struct Timing {
     /// How long the leader retries a renewal before it stops leading.
     pub renew_deadline: Duration,
     pub retry_period: Duration,
+    /// Whether the leader stops at the renew deadline although no other candidate has the lease. A server that checks
+    /// fences makes that unnecessary, and a short outage would stop every component.
+    pub stops_at_deadline: bool,
 }
 
 impl Default for Timing {
     fn default() -> Timing {
         Timing {
-            lease_duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
+            lease_duration: Duration::from_secs(2),
+            renew_deadline: Duration::from_millis(1500),
+            retry_period: Duration::from_millis(400),
+            stops_at_deadline: false,
         }
     }
 }
@@ -67,6 +74,8 @@ pub(crate) type LeaseAnnotations = Box<dyn Fn() -> Vec<(&'static str, String)> +
 #[derive(Debug, Default)]
 pub struct ObservedLease {
     lease: Option<(Tree, Instant)>,
+    /// The last attempt failed: perhaps the leader could not renew either.
+    is_interrupted: bool,
 }
 
 impl ObservedLease {
@@ -77,6 +86,25 @@ impl ObservedLease {
             (_, lease) => self.lease = lease.map(|lease| (lease.clone(), now)),
         }
     }
+
+    /// The server was not available: the lease expires at `grace` from now at the earliest.
+    fn extend(&mut self, now: Instant, grace: Duration) {
+        if let Some((lease, since)) = &mut self.lease {
+            let lasts = duration_of(lease);
+            *since = (*since).max((now + grace).checked_sub(lasts).unwrap_or(now));
+        }
+    }
+
+    /// When the lease expires, unless it changes; None if it is free.
+    fn expires(&self) -> Option<Instant> {
+        let (lease, since) = self.lease.as_ref()?;
+        (!lease.str("spec.holderIdentity").is_empty()).then(|| *since + duration_of(lease))
+    }
+}
+
+fn duration_of(lease: &Tree) -> Duration {
+    let seconds = lease.int("spec.leaseDurationSeconds").and_then(|seconds| u64::try_from(seconds).ok());
+    Duration::from_secs(seconds.unwrap_or(0))
 }
 
 #[derive(Debug, PartialEq)]
@@ -94,10 +122,13 @@ impl Election {
         loop {
             match self.attempt().await {
                 Ok(true) => break,
-                Ok(false) => {}
-                Err(error) => tracing::warn!(lease = self.lock.name, %error, "failed to acquire lease"),
+                Ok(false) => self.wait_for_turn().await,
+                Err(error) => {
+                    self.observed.is_interrupted = true;
+                    tracing::warn!(lease = self.lock.name, %error, "failed to acquire lease");
+                    self.pause().await;
+                }
             }
-            tokio::time::sleep(self.random.jitter(self.timing.retry_period, JITTER)).await;
         }
         let lease = self.observed.lease.as_ref().map(|(lease, _)| lease.clone()).unwrap_or_default();
         let transitions = lease.int("spec.leaseTransitions").unwrap_or(0);
@@ -105,6 +136,51 @@ impl Election {
         self.metrics.leads(&self.lock.name, true);
         tracing::info!(lease = self.lock.name, identity = self.lock.identity, transitions, "became leader");
         self.record_event(&lease, "became leader");
+    }
+
+    async fn pause(&self) {
+        tokio::time::sleep(self.random.jitter(self.timing.retry_period, JITTER)).await;
+    }
+
+    /// Waits until the lease is released or expires. A candidate that may not watch it waits for the next attempt.
+    async fn wait_for_turn(&mut self) {
+        let pause = self.random.jitter(self.timing.retry_period, JITTER);
+        let version = self.observed.lease.as_ref().map(|(lease, _)| lease.str("metadata.resourceVersion").to_string());
+        let query = format!(
+            "fieldSelector=metadata.name%3D{}&allowWatchBookmarks=true&resourceVersion={}",
+            self.lock.name,
+            version.unwrap_or_default()
+        );
+        match self.client.watch_namespace(LEASES, &self.lock.namespace, &query).await {
+            Ok(watch) => self.follow(watch, pause).await,
+            Err(_) => {
+                let expires = self.observed.expires().unwrap_or_else(|| Instant::now() + pause);
+                tokio::time::sleep_until(expires.min(Instant::now() + pause)).await;
+            }
+        }
+    }
+
+    /// Observes renewals. A watch that ends early is not opened again immediately.
+    async fn follow(&mut self, mut watch: Watch, pause: Duration) {
+        while let Some(expires) = self.observed.expires() {
+            let event = tokio::select! {
+                biased;
+                event = watch.next() => event,
+                () = tokio::time::sleep_until(expires) => return,
+            };
+            match event {
+                Some(Ok(Event::Put(bytes))) => {
+                    let lease = api::json::decode(&bytes).ok();
+                    self.observed.observe(lease.as_ref(), Instant::now());
+                }
+                Some(Ok(Event::Deleted(_))) => return,
+                Some(Ok(Event::Bookmark(_))) => {}
+                Some(Err(_)) | None => {
+                    tokio::time::sleep_until(expires.min(Instant::now() + pause)).await;
+                    return;
+                }
+            }
+        }
     }
 
     /// Renews the lease until that fails for too long or another candidate holds it.
@@ -151,20 +227,27 @@ impl Election {
     }
 
     async fn renew(&mut self) -> bool {
-        let deadline = Instant::now() + self.timing.renew_deadline;
-        while Instant::now() < deadline {
+        let mut deadline = Instant::now() + self.timing.renew_deadline;
+        loop {
             match tokio::time::timeout_at(deadline, self.attempt()).await {
                 Ok(Ok(leads)) => return leads,
                 Ok(Err(error)) => tracing::warn!(lease = self.lock.name, %error, "failed to renew lease"),
-                Err(_) => break,
+                Err(_) => tracing::warn!(lease = self.lock.name, "renewing the lease takes too long"),
             }
-            tokio::time::sleep(self.timing.retry_period.min(deadline - Instant::now())).await;
+            let now = Instant::now();
+            if now >= deadline {
+                if self.timing.stops_at_deadline {
+                    return false;
+                }
+                deadline = now + self.timing.renew_deadline;
+            }
+            tokio::time::sleep(self.timing.retry_period.min(deadline - now)).await;
         }
-        false
     }
 
     /// Tries to acquire or renew the lease; returns whether this process holds it.
     async fn attempt(&mut self) -> Result<bool> {
+        let started = Instant::now();
         let found = match self.client.get(LEASES, &self.lock.namespace, &self.lock.name).await {
             Ok(lease) => Some(lease),
             Err(error) if error.is_not_found() => None,
@@ -172,7 +255,11 @@ impl Election {
         };
         let now = Instant::now();
         self.observed.observe(found.as_ref(), now);
-        let unchanged = self.observed.lease.as_ref().map_or(Duration::ZERO, |(_, since)| now - *since);
+        if std::mem::take(&mut self.observed.is_interrupted) || now - started > self.timing.retry_period {
+            self.observed.extend(now, self.timing.retry_period * GRACE_PERIODS);
+        }
+        let unchanged =
+            self.observed.lease.as_ref().map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since));
         let (namespace, name) = (&self.lock.namespace, &self.lock.name);
         let written = match decide(found.as_ref(), unchanged, &self.lock, self.timing, self.clock.now()) {
             Decision::Wait => return Ok(false),
@@ -222,7 +309,7 @@ fn decide(lease: Option<&Tree>, unchanged: Duration, lock: &Lock, timing: Timing
     };
     let old = lease.at("spec");
     let transitions = old.int("leaseTransitions").unwrap_or(0);
-    let lasts = Duration::from_secs(old.int("leaseDurationSeconds").and_then(|s| u64::try_from(s).ok()).unwrap_or(0));
+    let lasts = duration_of(lease);
     match old.str("holderIdentity") {
         holder if holder == lock.identity => {
             spec.set("acquireTime", old.at("acquireTime").clone());
@@ -276,6 +363,21 @@ mod tests {
         check(lease("me", 3), 99, Some((3, "before")));
         let Decision::Create(made) = decide(None, 0) else { panic!("it is made") };
         assert_eq!((made.str("metadata.name"), made.int("spec.leaseTransitions")), ("test", Some(0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_extends_the_lease() {
+        let mut observed = ObservedLease::default();
+        let start = Instant::now();
+        let seconds = Duration::from_secs;
+        observed.observe(Some(&lease("a", 1)), start);
+        assert_eq!(observed.expires(), Some(start + seconds(15)));
+        observed.extend(start + seconds(3), seconds(1));
+        assert_eq!(observed.expires(), Some(start + seconds(15)), "it has not expired anyway");
+        observed.extend(start + seconds(20), seconds(1));
+        assert_eq!(observed.expires(), Some(start + seconds(21)));
+        observed.observe(Some(&lease("", 2)), start);
+        assert_eq!(observed.expires(), None);
     }
 
     #[tokio::test(start_paused = true)]

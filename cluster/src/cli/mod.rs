@@ -2,6 +2,7 @@
 
 pub mod certs;
 pub mod reset;
+mod store;
 mod up;
 pub mod why;
 
@@ -75,6 +76,8 @@ enum Command {
     Token(node::token::Arguments),
     /// Shows or rotates the certificates of a data directory
     Certs(CertsArgs),
+    /// Copies, saves, restores, checks and maintains a store
+    Store(store::Arguments),
     /// Explains why a pod is pending, or where a pod would be scheduled
     Why(WhyArgs),
     /// Removes a data directory and everything that its pods left on this machine
@@ -146,6 +149,7 @@ pub fn main() -> ExitCode {
         Command::Agent(args) => run_agent(&args),
         Command::Token(args) => run_token(args),
         Command::Certs(args) => run_certs(args),
+        Command::Store(args) => store::run(args),
         Command::Why(args) => run_why(args),
         Command::Reset(args) => run_reset(&args),
     };

@@ -76,6 +76,12 @@ impl Common {
         }
     }
 
+    /// Whether the renew deadline was set, by a flag or a file.
+    pub(super) fn stops_at_deadline(&self) -> bool {
+        let usual = Timing::default().renew_deadline;
+        self.given.contains(&"leader-elect-renew-deadline") || self.timing.renew_deadline != usual
+    }
+
     /// Missing flags, and contradictions between flags.
     pub(crate) fn check(&self) -> Vec<String> {
         let missing = (self.kubeconfig.is_none() && service_address().is_none()).then(|| NO_KUBECONFIG.to_string());
@@ -179,13 +185,13 @@ impl<F: HasCommon> Table<F> {
         on_off!("leader-elect", "run only while holding the lease [true]", common().leader_elect),
         field!(
             "leader-elect-lease-duration",
-            "how long other candidates wait before they take over [15s]",
+            "how long other candidates wait before they take over [2s]",
             duration,
             common().timing.lease_duration
         ),
         field!(
             "leader-elect-renew-deadline",
-            "how long the leader retries to renew its lease [10s]",
+            "how long the leader retries to renew its lease; if it is set, the leader stops then [1.5s]",
             duration,
             common().timing.renew_deadline
         ),
@@ -200,7 +206,12 @@ impl<F: HasCommon> Table<F> {
             text,
             common().lease_namespace
         ),
-        field!("leader-elect-retry-period", "interval between attempts [2s]", duration, common().timing.retry_period),
+        field!(
+            "leader-elect-retry-period",
+            "interval between attempts [400ms]",
+            duration,
+            common().timing.retry_period
+        ),
         field!("logging-format", "text or json [text]", log_format, common().log_format),
         fixed!(switch, "profiling", "false", NO_PROFILES),
         field!(

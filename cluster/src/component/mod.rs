@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::Tree;
-use client::election::{Election, Lock};
+use client::election::{Election, Lock, Timing};
 use client::{Client, Events, Fence, Metrics, Random};
 use server::http::component::{ComponentRequest, Reply};
 use stdx::clock::{Clock, SystemClock};
@@ -188,7 +188,7 @@ impl<W: ComponentWork> LeaderWork<W> {
         let (work, port) = (self.work.clone(), self.port.clone());
         Election {
             lock: Lock { namespace: common.lease_namespace.clone(), name: common.lease_name.clone(), identity },
-            timing: common.timing,
+            timing: Timing { stops_at_deadline: common.stops_at_deadline(), ..common.timing },
             clock: tools.clock.clone(),
             random: Arc::new(random),
             recorder: events.recorder(client.clone(), common.name),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::Map;
 use bytes::Bytes;
-use client::{Body, Client, DiscardBody, ObjectFrames, Random, ResponseFuture, Transport};
+use client::{Body, Client, DiscardBody, Fence, ObjectFrames, Random, ResponseFuture, Transport};
 use http::{Method, Request, Response};
 use scheduler::config::Configuration;
 use server::Server;
@@ -85,6 +85,8 @@ pub struct LocalClients {
     pub host: String,
     /// The seed of all random numbers.
     pub seed: u64,
+    /// The lease that writes of controllers and scheduler require.
+    pub fence: Option<Fence>,
 }
 
 /// The field managers and user agents of components.
@@ -102,6 +104,7 @@ impl LocalClients {
             clock: Arc::new(SystemClock),
             host: server::hostname(),
             seed: Random::fresh_seed(),
+            fence: None,
         }
     }
 
@@ -113,7 +116,12 @@ impl LocalClients {
     fn client_with(&self, writes: WriteMode, agent: &'static str, name: String, groups: &[&str]) -> Client {
         let groups = groups.iter().copied().chain(["system:authenticated"]).map(str::to_string).collect();
         let user = Arc::new(kinds::User { name, uid: String::new(), groups, extra: Map::new() });
-        Client::new((self.around)(Arc::new(InProcess { server: self.server.clone(), user, writes })), agent)
+        let client =
+            Client::new((self.around)(Arc::new(InProcess { server: self.server.clone(), user, writes })), agent);
+        match &self.fence {
+            Some(fence) => client.fenced(fence.clone()),
+            None => client,
+        }
     }
 
     /// The controllers: they read as their manager and write as their own accounts.

@@ -1,8 +1,10 @@
 //! Starts the parts of a control plane in order, and stops them in the reverse one.
 
 pub mod addons;
+mod elected;
 pub mod extenders;
 pub mod in_process;
+mod parts;
 pub mod schedulers;
 
 use std::io;
@@ -28,8 +30,8 @@ use crate::machine::lock::Lock;
 use crate::machine::loopback::LoopbackAddress;
 use crate::machine::pod_address::{self, PodDevices};
 use crate::node;
-use extenders::ExtenderClients;
 use in_process::LocalClients;
+use parts::{ControllersPart, SchedulerPart};
 use schedulers::Schedulers;
 
 /// Everything that an API server needs, decided before anything is started.
@@ -94,8 +96,8 @@ pub struct ControlPlane {
     compaction: JoinHandle<()>,
     /// The control loops of the API server itself.
     own: controllers::Handle,
-    controllers: Option<controllers::Handle>,
-    scheduler: Option<scheduler::SchedulerHandle>,
+    controllers: Option<ControllersPart>,
+    scheduler: Option<SchedulerPart>,
     fake_nodes: Option<fakenode::FakeNodes>,
     agent: Option<node::start::KubeletHandle>,
     /// The lock of the data directory, if this process writes there.
@@ -176,6 +178,8 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
     progress("store");
     let (chosen, scheduling) = (plan.controllers.take(), plan.scheduler.take());
     plan.config.port = address.port();
+    // Other servers may run controllers and a scheduler on the same store.
+    let is_shared = matches!(plan.engine, Engine::Etcd(_));
     let server = Box::pin(open(plan.engine, plan.config, plan.authentication)).await?;
     progress("API server");
     let pod_address = for_pods.map(|(pod_address, listener)| {
@@ -198,10 +202,13 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
         server.config.compaction_interval,
     ));
     // The controllers need roles to act by.
-    let controllers = chosen.map(|chosen| start_controllers(&server, chosen, metrics)).transpose()?;
-    let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
+    let controllers =
+        chosen.map(|chosen| ControllersPart::start(&server, chosen, metrics.clone(), is_shared)).transpose()?;
+    let scheduler = scheduling
+        .map(|configuration| SchedulerPart::start(&server, configuration, metrics.clone(), is_shared))
+        .transpose()?;
     watch_health(&server, controllers.as_ref(), scheduler.as_ref());
-    let local = scheduler.as_ref().map(scheduler::SchedulerHandle::explainer);
+    let local = scheduler.as_ref().map(SchedulerPart::explainer);
     let schedulers = Schedulers { server: Arc::downgrade(&server), local, proxy: plan.proxy };
     let _ = server.routes.scheduler.set(Arc::new(schedulers));
     // Nodes last: their controllers and the scheduler are running.
@@ -259,13 +266,9 @@ async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(Option<LoopbackA
 }
 
 /// Reports the health of the components of this process to the server.
-fn watch_health(
-    server: &Server,
-    controllers: Option<&controllers::Handle>,
-    scheduler: Option<&scheduler::SchedulerHandle>,
-) {
-    let controllers = controllers.map(controllers::Handle::watch_health);
-    let scheduler = scheduler.map(scheduler::SchedulerHandle::watch_health);
+fn watch_health(server: &Server, controllers: Option<&ControllersPart>, scheduler: Option<&SchedulerPart>) {
+    let controllers = controllers.map(ControllersPart::watch_health);
+    let scheduler = scheduler.map(SchedulerPart::watch_health);
     let _ = server.registry.local_health.set(Box::new(move |name| match name {
         "scheduler" => scheduler.as_ref().map(|is_well| is_well()),
         "controller-manager" => controllers.as_ref().map(|is_well| is_well()),
@@ -279,27 +282,6 @@ fn show_metrics(server: &Server) -> client::Metrics {
     let shown = metrics.clone();
     server.metrics.show_also(Box::new(move || shown.render()));
     metrics
-}
-
-fn start_controllers(
-    server: &Arc<Server>,
-    chosen: Controllers,
-    metrics: client::Metrics,
-) -> Result<controllers::Handle> {
-    let environment = controllers::Environment { metrics, ..LocalClients::new(server).controllers(chosen.options) };
-    let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
-    controllers::start(environment, &chosen.chosen).map_err(refused)
-}
-
-fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result<scheduler::SchedulerHandle> {
-    let wrong = |why: String| Error::Flags(vec![why]);
-    let wire = ExtenderClients::new(&configuration.extenders).map_err(|error| wrong(error.to_string()))?;
-    let environment =
-        scheduler::Environment { extender_transport: Some(wire), ..LocalClients::new(server).scheduler(configuration) };
-    let running = scheduler::start(environment).map_err(|error| wrong(error.to_string()))?;
-    let explainer = running.explainer();
-    server.metrics.show_also(Box::new(move || explainer.metrics()));
-    Ok(running)
 }
 
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::FakeNodes> {

@@ -24,8 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// All schedulers of a cluster.
 pub struct Schedulers {
     pub server: Weak<Server>,
-    /// The scheduler of this process.
-    pub local: Option<scheduler::Explainer>,
+    /// Finds the scheduler of this process, if it leads.
+    pub(super) local: Option<super::parts::FindExplainer>,
     /// None if the server has no proxy client certificate.
     pub proxy: Option<ReadIdentity>,
 }
@@ -55,6 +55,11 @@ struct Leader {
 }
 
 impl Schedulers {
+    /// The scheduler of this process, if it leads and has this name.
+    fn local_for(&self, name: &str) -> Option<scheduler::Explainer> {
+        self.local.as_ref().and_then(|find| find()).filter(|local| local.is_for(name))
+    }
+
     /// The leader for pods with this scheduler name, if it has published its address.
     fn leader(&self, name: &str) -> Option<Leader> {
         let server = self.server.upgrade()?;
@@ -112,7 +117,7 @@ impl SchedulingExplainer for Schedulers {
         (namespace, name): (&'a str, &'a str),
     ) -> BoxFuture<'a, Result<Option<Tree>, ExplainError>> {
         Box::pin(async move {
-            if let Some(local) = self.local.as_ref().filter(|local| local.is_for(scheduler)) {
+            if let Some(local) = self.local_for(scheduler) {
                 return Ok(local.why(namespace, name));
             }
             let leader = self.leader(scheduler).ok_or_else(|| no_scheduler(scheduler))?;
@@ -126,7 +131,7 @@ impl SchedulingExplainer for Schedulers {
     fn what_if<'a>(&'a self, user: &'a User, pod: Tree) -> BoxFuture<'a, Result<Tree, ExplainError>> {
         Box::pin(async move {
             let scheduler = pod.str("spec.schedulerName");
-            if let Some(local) = self.local.as_ref().filter(|local| local.is_for(scheduler)) {
+            if let Some(local) = self.local_for(scheduler) {
                 return local.what_if(&pod).map_err(|error| ExplainError::InvalidPod(error.to_string()));
             }
             let leader = self.leader(scheduler).ok_or_else(|| no_scheduler(scheduler))?;

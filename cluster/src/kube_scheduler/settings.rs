@@ -60,7 +60,7 @@ fn merge(common: &mut Common, configuration: &mut Configuration) -> Vec<String> 
 fn elect(common: &mut Common, file: &mut LeaderElection) {
     let given = common.given.clone();
     let is_given = |flag: &str| given.contains(&flag);
-    let Timing { lease_duration, renew_deadline, retry_period } = &mut common.timing;
+    let Timing { lease_duration, renew_deadline, retry_period, .. } = &mut common.timing;
     let times: [(&str, &mut Duration, &mut Duration); 3] = [
         ("leader-elect-lease-duration", lease_duration, &mut file.lease_duration),
         ("leader-elect-renew-deadline", renew_deadline, &mut file.renew_deadline),

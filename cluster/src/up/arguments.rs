@@ -35,17 +35,11 @@ pub(crate) struct ComponentArguments {
 type ReservedFlags = [(&'static str, &'static str)];
 
 const IN_PROCESS: &str = "it runs inside of `up`, without a port, a kubeconfig and an election of its own";
-const EMBEDDED: &str = "`up` keeps its objects in the embedded store";
 const OF_LOG: &str = "--log-format and --log-level of `up` say it";
 
 const APISERVER: &ReservedFlags = &[
     ("bind-address", "--bind-address of `up` says it"),
     ("data-dir", "--data-dir of `up` says it"),
-    ("etcd-cafile", EMBEDDED),
-    ("etcd-certfile", EMBEDDED),
-    ("etcd-keyfile", EMBEDDED),
-    ("etcd-prefix", EMBEDDED),
-    ("etcd-servers", EMBEDDED),
     ("logging-format", OF_LOG),
     ("secure-port", "--port of `up` says it"),
     ("service-cluster-ip-range", "--service-cidr of `up` says it"),

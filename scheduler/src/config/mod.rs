@@ -25,6 +25,7 @@ pub use policy::read_policy;
 const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 
 /// A KubeSchedulerConfiguration.
+#[derive(Clone)]
 pub struct Configuration {
     /// One for each scheduler name.
     pub profiles: Vec<Profile>,
@@ -53,9 +54,9 @@ impl Default for LeaderElection {
     fn default() -> LeaderElection {
         LeaderElection {
             elect: true,
-            lease_duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
+            lease_duration: Duration::from_secs(2),
+            renew_deadline: Duration::from_millis(1500),
+            retry_period: Duration::from_millis(400),
             name: "kube-scheduler".to_string(),
             namespace: "kube-system".to_string(),
         }

@@ -13,6 +13,7 @@ use podmodel::Pod;
 pub(crate) const MOST_PLUGINS: usize = 64;
 
 /// The plugins of a scheduler name, with their weights.
+#[derive(Clone)]
 pub struct Profile {
     pub scheduler_name: Str,
     /// The percentage of feasible nodes that are scored; None for an adaptive number.
@@ -24,6 +25,7 @@ pub struct Profile {
 }
 
 /// A plugin of a profile.
+#[derive(Clone)]
 pub struct EnabledPlugin {
     pub plugin: Arc<dyn Plugin>,
     /// The weight of its scores.

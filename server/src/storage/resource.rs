@@ -324,8 +324,12 @@ pub fn storage_paths() -> impl Iterator<Item = String> {
     paths.into_iter()
 }
 
-/// A value of our own store is served unchanged.
+/// A value of our own store is served unchanged. One that was encrypted by upstream's API server and copied from etcd
+/// may be protobuf.
 pub fn adopt_own(entry: &store::Entry) -> Option<Bytes> {
+    if entry.value.starts_with(b"k8s\0") {
+        return adopt_foreign(entry);
+    }
     (!crate::storage::encryption::is_sealed(&entry.value)).then(|| entry.value.clone())
 }
 

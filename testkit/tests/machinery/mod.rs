@@ -155,6 +155,7 @@ fn election(cluster: &Cluster, identity: &str) -> Election {
             lease_duration: Duration::from_secs(1),
             renew_deadline: Duration::from_millis(600),
             retry_period: Duration::from_millis(100),
+            stops_at_deadline: false,
         },
         recorder: events.recorder(client.clone(), "test"),
         client,

@@ -28,7 +28,8 @@ use stdx::clock::SharedClock;
 /// The prefix of every encrypted value.
 const SEALED: &[u8] = b"k8s:enc:";
 
-pub(crate) fn is_sealed(value: &[u8]) -> bool {
+/// Whether a stored value is encrypted.
+pub fn is_sealed(value: &[u8]) -> bool {
     value.starts_with(SEALED)
 }
 
