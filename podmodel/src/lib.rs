@@ -5,6 +5,7 @@
 #![warn(unreachable_pub)]
 
 mod affinity;
+mod claims;
 pub mod conditions;
 mod features;
 mod labels;
@@ -21,6 +22,7 @@ mod taints;
 mod volumes;
 
 pub use affinity::{AffinityTerm, PodAffinity};
+pub use claims::{ClaimSource, ContainerResources, PodClaim, PodClaimStatus};
 pub use labels::Labels;
 pub use node::{Image, Node};
 pub use pod::{Controller, Pod};

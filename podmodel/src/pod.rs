@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::time::{self, Timestamp};
 use api::{Str, Tree};
 
-use super::{Labels, Spec, texts_of_field};
+use super::{Labels, PodClaimStatus, Spec, texts_of_field};
 
 /// The parts of a pod that scheduling needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct Pod {
     pub controller: Option<Controller>,
     /// Whether it has been marked as about to be disrupted by a scheduler's preemption.
     pub is_victim: bool,
+    /// The claims that were created for it.
+    pub claim_statuses: Vec<PodClaimStatus>,
 }
 
 /// The controller that owns a pod.
@@ -71,6 +73,7 @@ impl Pod {
             started: time::parse(pod.str("status.startTime")).ok(),
             controller: controller(meta),
             is_victim: is_victim(pod),
+            claim_statuses: pod.list("status.resourceClaimStatuses").iter().map(PodClaimStatus::read).collect(),
         }
     }
 }

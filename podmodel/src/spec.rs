@@ -4,8 +4,8 @@
 use api::{Str, Tree};
 
 use super::{
-    HostPort, Labels, NodeSelector, NodeTerm, PodAffinity, Resources, SpreadConstraint, Toleration, Volume, features,
-    requests,
+    ContainerResources, HostPort, Labels, NodeSelector, NodeTerm, PodAffinity, PodClaim, Resources, SpreadConstraint,
+    Toleration, Volume, claims, features, requests,
 };
 
 /// The parts of a pod's spec that equal pods share.
@@ -26,8 +26,9 @@ pub struct Spec {
     pub volumes: Vec<Volume>,
     /// Of all containers, init containers and volumes, as written.
     pub images: Vec<Str>,
-    /// Names of its resource claims within the pod.
-    pub resource_claims: Vec<Str>,
+    pub resource_claims: Vec<PodClaim>,
+    /// Its containers, if one of them requests an extended resource.
+    pub containers: Vec<ContainerResources>,
     /// What not every node can do.
     pub needed_features: Vec<&'static str>,
 }
@@ -58,7 +59,8 @@ impl Spec {
             anti_affinity: pods("podAntiAffinity"),
             volumes: spec.list("volumes").iter().filter_map(Volume::read).collect(),
             images: images(spec),
-            resource_claims: spec.list("resourceClaims").iter().map(|claim| Str::new(claim.str("name"))).collect(),
+            resource_claims: spec.list("resourceClaims").iter().map(PodClaim::read).collect(),
+            containers: claims::containers(spec),
             needed_features: features::needed(spec),
         }
     }

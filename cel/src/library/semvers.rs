@@ -19,6 +19,13 @@ pub(super) const ROWS: &[Row] = &[
     ("patch", "semver_patch", "kubernetes.Semver.() -> int"),
 ];
 
+impl<'a> Value<'a> {
+    /// A semantic version, or what is wrong with its text.
+    pub fn semver(text: &str) -> Result<Value<'a>, EvalError> {
+        Ok(Value::Opaque(Opaque::Semver(Arc::new(parse(text)?))))
+    }
+}
+
 pub(super) fn find(name: &str) -> Option<Function> {
     Some(match name {
         "semver" => |_, args| {

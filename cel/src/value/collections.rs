@@ -185,6 +185,8 @@ pub enum Map<'a> {
     /// Claims of a token: `a__dot__b` finds the key `a.b`, at all levels.
     Claims(&'a api::Map),
     Entries(Entries<'a>),
+    /// Maps by key, where a key that is absent selects an empty map: the domains of a device's attributes.
+    Domains(Entries<'a>),
 }
 
 /// The entries of a map that an expression built.
@@ -202,11 +204,17 @@ impl<'a> Map<'a> {
         Map::from_entries(entries.collect())
     }
 
+    /// A map of maps in which absent keys select an empty map, although they are not `in` it.
+    pub fn domains(entries: impl IntoIterator<Item = (Arc<str>, Value<'a>)>) -> Map<'a> {
+        let entries = entries.into_iter().map(|(key, value)| (Key::String(Text::Shared(key)), value));
+        Map::Domains(Entries(Arc::new(entries.collect())))
+    }
+
     /// The entries, for adding to them; they are copied if others use them.
     pub(crate) fn make_mut(&mut self) -> Option<&mut BTreeMap<Key<'a>, Value<'a>>> {
         match self {
             Map::Entries(Entries(entries)) => Some(Arc::make_mut(entries)),
-            Map::Tree(..) | Map::Claims(_) => None,
+            Map::Tree(..) | Map::Claims(_) | Map::Domains(_) => None,
         }
     }
 
@@ -214,7 +222,7 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match self {
             Map::Tree(map, _) | Map::Claims(map) => map.len(),
-            Map::Entries(Entries(entries)) => entries.len(),
+            Map::Entries(Entries(entries)) | Map::Domains(Entries(entries)) => entries.len(),
         }
     }
 
@@ -228,7 +236,9 @@ impl<'a> Map<'a> {
         match self {
             Map::Tree(map, schema) => read_field(map, *schema, key),
             Map::Claims(map) => Ok(read_claim(map, key)),
-            Map::Entries(Entries(entries)) => Ok(entries.get(&Key::String(Text::Borrowed(key))).cloned()),
+            Map::Entries(Entries(entries)) | Map::Domains(Entries(entries)) => {
+                Ok(entries.get(&Key::String(Text::Borrowed(key))).cloned())
+            }
         }
     }
 
@@ -237,8 +247,17 @@ impl<'a> Map<'a> {
             (_, Value::String(text)) => self.get(text),
             (Map::Tree(_, Some(_)), _) => Err(EvalError::overload()),
             (Map::Tree(_, None) | Map::Claims(_), _) => Ok(None),
-            (Map::Entries(Entries(entries)), _) => Ok(Key::of(key).and_then(|key| entries.get(&key).cloned())),
+            (Map::Entries(Entries(entries)) | Map::Domains(Entries(entries)), _) => {
+                Ok(Key::of(key).and_then(|key| entries.get(&key).cloned()))
+            }
         }
+    }
+
+    /// The value that `map[key]` and `map.key` select.
+    pub(crate) fn select(&self, key: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
+        let found = self.find(key)?;
+        let is_absent_domain = found.is_none() && matches!(self, Map::Domains(_));
+        Ok(if is_absent_domain { Some(Value::Map(Map::Entries(Entries::default()))) } else { found })
     }
 
     /// The keys, in order.
@@ -248,7 +267,9 @@ impl<'a> Map<'a> {
             Map::Tree(map, Some(schema)) => {
                 map.keys().filter(|key| schema.property(key).is_some()).map(|key| escaped_key(schema, key)).collect()
             }
-            Map::Entries(Entries(entries)) => entries.keys().map(Key::to_value).collect(),
+            Map::Entries(Entries(entries)) | Map::Domains(Entries(entries)) => {
+                entries.keys().map(Key::to_value).collect()
+            }
         }
     }
 }

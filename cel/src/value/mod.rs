@@ -98,6 +98,11 @@ impl<'a> Value<'a> {
         Value::Optional(Some(Arc::new(value)))
     }
 
+    /// A quantity.
+    pub fn quantity(quantity: api::quantity::Quantity) -> Value<'a> {
+        Value::Opaque(Opaque::Quantity(Arc::new(quantity)))
+    }
+
     /// The user of a request, whom `authorizer` authorizes.
     pub fn authorizer(authorizer: &'a dyn Authorizer) -> Value<'a> {
         let value = AuthorizerValue { authorizer, service_account: None };

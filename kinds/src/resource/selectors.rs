@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use api::Tree;
 use api::field::{Errors, Path};
-use cel::{DeclType, Env, Expressions, SizeEstimate, SizeEstimator, Type};
+use cel::{Env, Expressions, SizeEstimate, SizeEstimator, Type};
 
 use super::rules::validate_items;
 
@@ -19,18 +19,8 @@ const MAX_ID: u64 = 32;
 const MAX_DRIVER: u64 = 63;
 const MAX_ATTRIBUTE_VALUE: u64 = 64;
 
-static ENV: LazyLock<Env> = LazyLock::new(|| {
-    let map = |value: DeclType| DeclType::map(DeclType::map(value, MAX_ATTRIBUTES), MAX_ATTRIBUTES);
-    let fields = [
-        ("driver", DeclType::scalar(Type::String)),
-        ("attributes", map(DeclType::scalar(Type::Dyn))),
-        ("capacity", map(DeclType::scalar(Type::object("kubernetes.Quantity")))),
-        ("allowMultipleAllocations", DeclType::scalar(Type::Bool)),
-    ];
-    let device = DeclType::object("kubernetes.DRADevice", fields.map(|(name, of)| (name.to_string(), of)));
-    let env = Env::new(Expressions::New).bindings().time_zones(crate::time_zones::database());
-    env.declared_variable("device", &device)
-});
+static ENV: LazyLock<Env> =
+    LazyLock::new(|| devices::environment(Expressions::New).time_zones(crate::time_zones::database()));
 
 /// The largest sizes of what a device has.
 struct DeviceSizes;

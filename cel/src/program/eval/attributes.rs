@@ -137,7 +137,7 @@ fn as_index(key: &Value<'_>) -> Option<i64> {
 
 fn select<'a>(value: &Value<'a>, key: &Value<'a>) -> Result<Selection<'a>, EvalError> {
     let found = match value {
-        Value::Map(map) => map.find(key)?,
+        Value::Map(map) => map.select(key)?,
         Value::List(list) => {
             let index = as_index(key).ok_or_else(|| {
                 EvalError::failed(format!("unsupported index type '{}' in list", key.type_of().name()))
