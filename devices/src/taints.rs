@@ -86,6 +86,8 @@ impl DeviceToleration {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaintRule {
     pub name: Str,
+    /// A rule without a selector selects nothing.
+    has_selector: bool,
     driver: Option<Str>,
     pool: Option<Str>,
     device: Option<Str>,
@@ -99,6 +101,7 @@ impl TaintRule {
         let text = |field: &str| selector.at(field).as_str().map(Str::new);
         TaintRule {
             name: Str::new(rule.str("metadata.name")),
+            has_selector: rule.get("spec").is_some_and(|spec| spec.has("deviceSelector")),
             driver: text("driver"),
             pool: text("pool"),
             device: text("device"),
@@ -109,7 +112,7 @@ impl TaintRule {
     /// Whether a device is selected.
     pub fn selects(&self, id: &DeviceId) -> bool {
         let same = |wanted: &Option<Str>, value: &Str| wanted.as_ref().is_none_or(|wanted| wanted == value);
-        same(&self.driver, &id.driver) && same(&self.pool, &id.pool) && same(&self.device, &id.device)
+        self.has_selector && same(&self.driver, &id.driver) && same(&self.pool, &id.pool) && same(&self.device, &id.device)
     }
 }
 
@@ -138,7 +141,7 @@ mod tests {
     fn rules_select_devices_by_the_fields_they_have() {
         let rule = |selector: Tree| TaintRule::read(&tree! { "spec" => tree! { "deviceSelector" => selector } });
         let id = DeviceId::new("a.b", "p", "d");
-        assert!(rule(tree! {}).selects(&id));
+        assert!(rule(tree! {}).selects(&id) && !TaintRule::read(&tree! {}).selects(&id));
         assert!(rule(tree! { "driver" => "a.b", "device" => "d" }).selects(&id));
         assert!(!rule(tree! { "driver" => "a.b", "pool" => "q" }).selects(&id));
     }

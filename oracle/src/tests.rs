@@ -128,8 +128,8 @@ fn filters_by_node_properties() {
         (
             "DynamicResources",
             named,
-            "{spec: {resourceClaims: [{name: gpu}]}}".into(),
-            vec!["!pod has resource claims, which this scheduler cannot allocate yet"; 2],
+            "{spec: {resourceClaims: [{name: gpu, resourceClaimName: gpu}]}}".into(),
+            vec!["!resourceclaim.resource.k8s.io \"gpu\" not found"; 2],
         ),
         (
             "NodeDeclaredFeatures",

@@ -201,7 +201,9 @@ fn write_metadata(out: &mut Vec<u8>, map: &Map, ty: Option<Ty>, hole: &mut Optio
 }
 
 fn write_float(out: &mut Vec<u8>, value: f64) {
-    if value.fract() == 0.0 && value.abs() < 1e15 {
+    if value == 0.0 && value.is_sign_negative() {
+        out.extend_from_slice(b"-0");
+    } else if value.fract() == 0.0 && value.abs() < 1e15 {
         out.extend_from_slice(itoa::Buffer::new().format(value as i64).as_bytes());
     } else if (1e-6..1e21).contains(&value.abs()) {
         out.extend_from_slice(value.to_string().as_bytes());

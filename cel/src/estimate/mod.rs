@@ -122,8 +122,11 @@ impl Estimator<'_> {
         match checked.ast.expr(id) {
             Expr::Unspecified | Expr::Literal(_) => CostEstimate::fixed(0),
             Expr::Ident(name) => self.visit_ident(id, name),
-            // A name with dots.
-            Expr::Select { .. } if checked.reference(id).is_some() => CostEstimate::fixed(1),
+            // A name with dots, which upstream takes for one variable.
+            Expr::Select { field, .. } if checked.reference(id).is_some() => {
+                self.paths.insert(id, vec![field.clone()]);
+                CostEstimate::fixed(1)
+            }
             Expr::Select { operand, test: true, .. } => self.visit(*operand),
             Expr::Select { operand, field, .. } => self.visit_select(id, *operand, field),
             Expr::Call { function, target, args } => self.visit_call(id, function, *target, args),

@@ -19,6 +19,7 @@ type FieldResult = fn(&mut Reader, &Tree, &Path<'_>, &mut Args);
 /// The plugins with arguments, and the fields of these.
 const READERS: &[(&str, &[&str], FieldResult)] = &[
     ("DefaultPreemption", &["minCandidateNodesPercentage", "minCandidateNodesAbsolute"], preemption),
+    ("DynamicResources", &["bindingTimeout", "filterTimeout"], dynamic_resources),
     ("InterPodAffinity", &["hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"], inter_pod_affinity),
     ("NodeAffinity", &["addedAffinity"], node_affinity),
     ("NodeResourcesBalancedAllocation", &["resources"], balanced_allocation),
@@ -281,6 +282,19 @@ fn default_constraint(reader: &mut Reader, constraint: &Tree, path: &Path<'_>) {
     for key in ["labelSelector", "matchLabelKeys"].iter().filter(|key| constraint.has(key)) {
         let detail = "constraint must not define a selector, as they deduced for each pod";
         reader.errors.forbidden(&path.field(key), detail);
+    }
+}
+
+fn dynamic_resources(reader: &mut Reader, tree: &Tree, path: &Path<'_>, args: &mut Args) {
+    if let Some(timeout) = reader.duration(tree, "bindingTimeout", path) {
+        if timeout < Duration::from_secs(1) {
+            reader.errors.invalid(&path.field("bindingTimeout"), tree.str("bindingTimeout"), "must be at least 1 second");
+        }
+        args.device_binding_timeout = timeout;
+    }
+    // A search ends after a number of steps, so that decisions do not depend on the speed of the machine.
+    if tree.has("filterTimeout") {
+        reader.errors.forbidden(&path.field("filterTimeout"), "the search for devices is limited by its steps");
     }
 }
 

@@ -203,7 +203,14 @@ fn policies_are_translated() {
     let filters = names(profile, Point::Filter);
     assert_eq!(
         filters,
-        ["NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodeResourcesFit", "NodeDeclaredFeatures"]
+        [
+            "NodeUnschedulable",
+            "TaintToleration",
+            "NodeAffinity",
+            "NodeResourcesFit",
+            "DynamicResources",
+            "NodeDeclaredFeatures"
+        ]
     );
     assert!(names(profile, Point::PreFilter).contains(&"DynamicResources"));
     assert_eq!(names(profile, Point::Score), ["NodeResourcesFit", "PodTopologySpread"]);

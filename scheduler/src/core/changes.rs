@@ -74,7 +74,7 @@ impl Core {
         };
         self.queue.update(pod.clone());
         self.queue.gate(&pod.uid, gated_by);
-        if old.spec != pod.spec || old.labels != pod.labels || old.gates != pod.gates {
+        if is_changed_for_scheduling(&old, &pod) {
             self.notify_pod_update(&old, &pod, now);
         }
     }
@@ -96,7 +96,7 @@ impl Core {
     /// The plugin that gates a pod.
     fn gated_by(&self, pod: &Pod) -> Option<&'static str> {
         let profile = &self.deciders.get(&pod.scheduler_name)?.profile;
-        let refuses = profile.at(Point::PreEnqueue).find(|(_, plugin)| plugin.pre_enqueue(pod).is_err());
+        let refuses = profile.at(Point::PreEnqueue).find(|(_, plugin)| plugin.pre_enqueue(&self.snapshot, pod).is_err());
         refuses.map(|(_, plugin)| plugin.name())
     }
 
@@ -131,7 +131,22 @@ impl Core {
 
     pub(crate) fn object_changed(&mut self, kind: Kind, old: Option<&Tree>, new: Option<&Tree>, now: Instant) {
         self.snapshot.object_changed(kind, old, new);
-        self.notify(&Event::Object { kind, old, new }, now);
+        let event = Event::Object { kind, old, new };
+        self.update_gates(&event);
+        self.notify(&event, now);
+    }
+
+    /// Lets pods into the active queue whose gating plugin accepts them after an event.
+    fn update_gates(&mut self, event: &Event) {
+        let is_helped = |waiting: &QueuedPod| {
+            let profile = self.deciders.get(&waiting.pod.scheduler_name).map(|algorithm| &algorithm.profile);
+            profile.is_some_and(|profile| may_help(profile, waiting, event) != QueueingHint::No)
+        };
+        let helped: Vec<Arc<Pod>> = self.queue.gated().filter(|waiting| is_helped(waiting)).map(|one| one.pod.clone()).collect();
+        for pod in helped {
+            let gated_by = self.gated_by(&pod);
+            self.queue.gate(&pod.uid, gated_by);
+        }
     }
 
     /// Requeues the pods that an event may help.
@@ -167,6 +182,13 @@ impl Core {
             self.queue.requeue(&new.uid, now);
         }
     }
+}
+
+fn is_changed_for_scheduling(old: &Pod, new: &Pod) -> bool {
+    old.spec != new.spec
+        || old.labels != new.labels
+        || old.gates != new.gates
+        || old.claim_statuses != new.claim_statuses
 }
 
 /// How an event may help a pod.

@@ -79,6 +79,8 @@ pub(crate) struct Unschedulable {
     pub pod: Arc<Pod>,
     pub profile: Arc<Profile>,
     pub message: String,
+    /// Whether the attempt failed, rather than found no node.
+    pub is_error: bool,
     pub nominated: NominationChange,
     /// The preemption victims.
     pub victims: Vec<Arc<Pod>>,
@@ -254,12 +256,15 @@ impl Core {
         now: Instant,
     ) -> Unschedulable {
         let rejected_by = failure.plugins(&profile);
-        let message = failure.message();
+        let error = failure.error_message(&profile);
+        let is_error = error.is_some();
+        let message = error.unwrap_or_else(|| failure.message());
         self.records.put(&pod, &profile, &self.snapshot, failure);
         let mut waits = Unschedulable {
             pod: pod.clone(),
             profile,
             message,
+            is_error,
             nominated: NominationChange::Unchanged,
             victims: Vec::new(),
             displaced: Vec::new(),
@@ -267,6 +272,7 @@ impl Core {
         };
         match preemption {
             Some(preemption) => self.start_preemption(&mut waits, preemption),
+            None if waits.is_error => self.queue.retry(&pod.uid, now),
             None => self.mark_unschedulable(&pod.uid, waits.rejected_by.clone(), now),
         }
         if is_cleared {

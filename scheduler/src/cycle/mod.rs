@@ -136,6 +136,10 @@ impl SchedulingAlgorithm {
         let (found, evaluated) = search.find(&narrowed, &mut self.start, enough);
         times.point(Point::Filter, began);
         sample(cycle, &filters, self.start, &mut times, &mut self.evaluations);
+        if search.failure.error.is_some() {
+            let decision = Decision::Wait { failure: search.failure, preemption: None, is_cleared: false };
+            return CycleResult { decision, slots: Vec::new(), found: Vec::new(), times };
+        }
         if found.is_empty() {
             let failure = Failure { excluded_by: narrowed.by, ..search.failure };
             let looked = Some((&filters, &search.shape.preemptions));
@@ -257,7 +261,7 @@ impl<'a> Search<'a> {
         match &narrowed.only {
             Some(names) => self.among(names),
             None => match self.round(start, enough) {
-                (found, _) if found.is_empty() && !self.fast.is_empty() => self.collect_rejections(start, enough),
+                (found, _) if found.is_empty() && !self.fast.is_empty() && self.failure.error.is_none() => self.collect_rejections(start, enough),
                 looked => looked,
             },
         }
@@ -296,6 +300,9 @@ impl<'a> Search<'a> {
         let (mut found, mut evaluated) = (Vec::with_capacity(enough.min(order.len())), 0);
         let first = start.checked_rem(order.len()).unwrap_or(0);
         for id in order[first..].iter().chain(&order[..first]) {
+            if self.failure.error.is_some() {
+                break;
+            }
             evaluated += 1;
             if self.is_rejected_fast(*id) {
                 continue;
@@ -323,6 +330,10 @@ impl<'a> Search<'a> {
         };
         let Err(refused) = verdict else { return true };
         let place = match refused {
+            RejectionCause::Now(position, rejection) if rejection.is_error => {
+                self.failure.error.get_or_insert_with(|| (position, rejection.reasons.join(", ")));
+                return false;
+            }
             RejectionCause::Now(position, rejection) => self.failure.place(position, rejection),
             RejectionCause::Before(at) => self.index_of(at),
         };

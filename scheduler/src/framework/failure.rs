@@ -19,6 +19,8 @@ pub struct Failure {
     pub excluded_by: Vec<&'static str>,
     /// The text of PostFilter.
     pub post_filter: String,
+    /// A filter failed, by its position, with this text: no node was chosen, and the pod is retried.
+    pub error: Option<(usize, String)>,
 }
 
 impl Failure {
@@ -58,6 +60,16 @@ impl Failure {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// What failed, if the attempt did not end with a decision.
+    pub(crate) fn error_message(&self, profile: &Profile) -> Option<String> {
+        if let Some((position, text)) = &self.error {
+            return Some(format!("running {:?} filter plugin: {text}", profile.plugin(*position).name()));
+        }
+        let (position, rejection) = self.for_all_nodes.as_ref().filter(|(_, rejection)| rejection.is_error)?;
+        let text = rejection.reasons.join(", ");
+        Some(format!("running Reserve plugin {:?}: {text}", profile.plugin(*position).name()))
     }
 
     /// The message of the event and the condition.

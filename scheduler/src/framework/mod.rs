@@ -115,18 +115,25 @@ impl From<Vec<Reason>> for Reasons {
 pub struct Rejection {
     /// Whether preemption cannot help (unresolvable).
     pub is_final: bool,
+    /// Whether the plugin failed: then the whole attempt fails, and the pod is retried with backoff.
+    pub is_error: bool,
     pub reasons: Reasons,
 }
 
 impl Rejection {
     /// Preempting other pods may help.
     pub fn unschedulable(reason: impl Into<Reason>) -> Rejection {
-        Rejection { is_final: false, reasons: Reasons::One(reason.into()) }
+        Rejection { is_final: false, is_error: false, reasons: Reasons::One(reason.into()) }
     }
 
     /// Preempting other pods cannot help.
     pub fn unresolvable(reason: impl Into<Reason>) -> Rejection {
-        Rejection { is_final: true, reasons: Reasons::One(reason.into()) }
+        Rejection { is_final: true, is_error: false, reasons: Reasons::One(reason.into()) }
+    }
+
+    /// The plugin cannot decide, whatever the node.
+    pub fn error(reason: impl Into<Reason>) -> Rejection {
+        Rejection { is_final: true, is_error: true, reasons: Reasons::One(reason.into()) }
     }
 }
 
@@ -292,7 +299,7 @@ pub struct Handle {
     pub client: Client,
     pub clock: Arc<dyn Clock>,
     pub objects: Arc<dyn Objects>,
-    /// Changes of claims, by key.
+    /// Changes of volume claims and of resource claims, by key.
     pub changes: Arc<Changes>,
 }
 
@@ -356,7 +363,7 @@ pub trait Plugin: Send + Sync {
     }
 
     /// Whether the pod may enter the active queue.
-    fn pre_enqueue(&self, _pod: &Pod) -> Verdict {
+    fn pre_enqueue(&self, _snapshot: &Snapshot, _pod: &Pod) -> Verdict {
         Ok(())
     }
 
@@ -454,6 +461,12 @@ pub trait Plugin: Send + Sync {
 
     /// Runs after a pod was bound.
     fn post_bind(&self, _pod: &Pod, _node: &str) {}
+
+    /// Undoes in the API what prevents a pod from being scheduled, after an attempt that found no node. None if there is
+    /// nothing to do.
+    fn clean_up<'a>(&'a self, _hands: &'a Handle, _pod: &'a Pod) -> Option<PluginFuture<'a>> {
+        None
+    }
 
     /// Whether an event may make this plugin accept a pod it has rejected. A plugin that always returns false relies
     /// on the periodic flush of the queue.

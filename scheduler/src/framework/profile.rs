@@ -118,6 +118,11 @@ impl Filters<'_> {
         Ok(())
     }
 
+    /// The state of a plugin for the pod.
+    pub(crate) fn state<T: super::State>(&self, plugin: &str) -> Option<&T> {
+        self.slots[self.profile.position_of(plugin)?].get()
+    }
+
     /// Simulates adding a pod to a node.
     pub fn add(&mut self, cycle: Cycle, pod: &Arc<Pod>, node: &mut NodeState) {
         node.add(pod.clone());

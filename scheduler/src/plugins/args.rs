@@ -8,6 +8,7 @@ use api::{Str, Tree};
 use stdx::sync::Mutex;
 
 use super::default_preemption::DefaultPreemption;
+use super::dynamic_resources::{BINDING_TIMEOUT, DeviceState};
 use super::node_resources_balanced_allocation::NodeResourcesBalancedAllocation;
 use super::node_resources_fit::NodeResourcesFit;
 use super::volume_binding::AssumeCache;
@@ -24,15 +25,24 @@ pub(crate) struct Args {
     /// None for the system defaults.
     pub default_constraints: Option<Vec<Tree>>,
     pub bind_timeout: Duration,
+    /// How long a pod waits for its devices to be attached.
+    pub device_binding_timeout: Duration,
     pub shared: Shared,
 }
 
 /// Shared by the plugins of all profiles.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Shared {
+    pub(crate) devices: Arc<DeviceState>,
     pub(crate) volumes: Arc<Mutex<AssumeCache>>,
     /// Resources that extenders manage and the scheduler ignores.
     pub(crate) left_to_extenders: BTreeSet<Str>,
+}
+
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared { devices: Arc::new(DeviceState::new()), volumes: Arc::default(), left_to_extenders: BTreeSet::new() }
+    }
 }
 
 impl Default for Args {
@@ -52,6 +62,7 @@ impl Args {
             fit: NodeResourcesFit { ignored: shared.left_to_extenders.clone(), ..NodeResourcesFit::default() },
             default_constraints: None,
             bind_timeout: Duration::from_secs(600),
+            device_binding_timeout: BINDING_TIMEOUT,
             shared,
         }
     }

@@ -62,7 +62,14 @@ pub(crate) const PLUGINS: &[PluginEntry] = &[
             ))
         },
     },
-    PluginEntry { name: "DynamicResources", weight: 2, make: |_| Arc::new(dynamic_resources::DynamicResources) },
+    PluginEntry {
+        name: "DynamicResources",
+        weight: 2,
+        make: |args| {
+            let devices = args.shared.devices.clone();
+            Arc::new(dynamic_resources::DynamicResources::new(devices, args.device_binding_timeout))
+        },
+    },
     PluginEntry { name: "DefaultPreemption", weight: 0, make: |args| Arc::new(args.preemption.clone()) },
     PluginEntry {
         name: "NodeResourcesBalancedAllocation",

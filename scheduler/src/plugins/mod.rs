@@ -7,7 +7,7 @@ pub(crate) mod allocation;
 mod budgets;
 mod default_binder;
 pub(crate) mod default_preemption;
-mod dynamic_resources;
+pub(crate) mod dynamic_resources;
 mod image_locality;
 mod inter_pod_affinity;
 mod node_affinity;

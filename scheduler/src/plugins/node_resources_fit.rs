@@ -70,6 +70,9 @@ impl Plugin for NodeResourcesFit {
         missing.check_resource(storage, wanted, taken.ephemeral_storage, offered.ephemeral_storage);
         for (name, wanted) in requests.others.iter().filter(|(name, _)| !self.ignores(name)) {
             let (taken, offered) = (taken.get(name), offered.get(name));
+            if offered == 0 && is_provided_by_devices(cycle, name) {
+                continue;
+            }
             if *wanted > 0 && *wanted > offered - taken {
                 missing.check_resource(format!("Insufficient {name}"), *wanted, taken, offered);
             }
@@ -138,6 +141,11 @@ fn grows(pod: &Pod, old: &Node, new: &Node) -> bool {
         || wanted.others.iter().any(|(name, wanted)| more(name, *wanted))
 }
 
+/// A node that does not have a resource itself may have devices for it.
+fn is_provided_by_devices(cycle: Cycle, name: &str) -> bool {
+    devices::is_extended(name) && cycle.snapshot.devices.inventory.class_of_resource(name).is_some()
+}
+
 #[derive(Default)]
 struct InsufficientResources {
     reasons: Vec<Reason>,
@@ -157,7 +165,7 @@ impl InsufficientResources {
         if self.reasons.is_empty() {
             return Ok(());
         }
-        Err(Rejection { is_final: self.is_final, reasons: self.reasons.into() })
+        Err(Rejection { is_final: self.is_final, is_error: false, reasons: self.reasons.into() })
     }
 }
 
@@ -215,7 +223,7 @@ mod tests {
         ];
         for (requests, want, is_final) in cases {
             let verdict = world.filter(&NodeResourcesFit::default(), pod("p").requests(requests.clone()), "n");
-            let rejection = verdict.err().unwrap_or(Rejection { is_final: false, reasons: Vec::new().into() });
+            let rejection = verdict.err().unwrap_or(Rejection { is_final: false, is_error: false, reasons: Vec::new().into() });
             assert_eq!((rejection.reasons.join(", ").as_str(), rejection.is_final), (want, is_final), "{requests:?}");
         }
         world.placed(pod("other").on("n"));

@@ -1,6 +1,7 @@
 //! Keeps pods with scheduling gates out of the queue.
 
 use crate::framework::{Event, Plugin, Point, Rejection, Verdict};
+use crate::snapshot::Snapshot;
 use podmodel::Pod;
 
 pub(crate) struct SchedulingGates;
@@ -14,7 +15,7 @@ impl Plugin for SchedulingGates {
         &[Point::PreEnqueue]
     }
 
-    fn pre_enqueue(&self, pod: &Pod) -> Verdict {
+    fn pre_enqueue(&self, _snapshot: &Snapshot, pod: &Pod) -> Verdict {
         if pod.gates.is_empty() {
             return Ok(());
         }

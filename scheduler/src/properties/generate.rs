@@ -165,7 +165,7 @@ impl Generator<'_> {
             spec.set("hostUsers", false);
         }
         if self.chance(2) {
-            spec.set("resourceClaims", list![tree! { "name" => "gpu" }]);
+            spec.set("resourceClaims", list![tree! { "name" => "gpu", "resourceClaimName" => "gpu" }]);
         }
         if self.chance(10) {
             spec.set("nodeSelector", tree! { "disk" => self.one(&["ssd", "hdd"]) });

@@ -79,6 +79,8 @@ pub(crate) struct Queue {
     backing_off: BTreeMap<(Instant, u64), Str>,
     /// By number, which is the order of arrival.
     parked: BTreeMap<u64, Str>,
+    /// By number.
+    gated: BTreeMap<u64, Str>,
     number: u64,
 }
 
@@ -121,6 +123,7 @@ impl Queue {
             active: BinaryHeap::new(),
             backing_off: BTreeMap::new(),
             parked: BTreeMap::new(),
+            gated: BTreeMap::new(),
             number: 0,
         }
     }
@@ -138,10 +141,8 @@ impl Queue {
         let rejected_by = gated_by.into_iter().collect();
         let waiting = QueuedPod { pod, since: now, first_tried: None, attempts: 0, failures: 0, rejected_by };
         let uid = waiting.pod.uid.clone();
-        self.entries.insert(uid.clone(), Entry { waiting, place: QueueState::Gated, number: 0 });
-        if gated_by.is_none() {
-            self.activate(&uid);
-        }
+        self.entries.insert(uid.clone(), Entry { waiting, place: QueueState::Taken { missed: false }, number: 0 });
+        self.move_to(&uid, if gated_by.is_some() { QueueState::Gated } else { QueueState::Active });
     }
 
     /// Updates the pod without moving it.
@@ -163,6 +164,11 @@ impl Queue {
             (None, QueueState::Gated) => self.activate(uid),
             (None, _) => {}
         }
+    }
+
+    /// The pods that a PreEnqueue plugin gates, in the order in which they were gated.
+    pub(crate) fn gated(&self) -> impl Iterator<Item = &QueuedPod> {
+        self.gated.values().filter_map(|uid| self.entries.get(uid)).map(|entry| &entry.waiting)
     }
 
     pub(crate) fn remove(&mut self, uid: &str) -> Option<QueuedPod> {
@@ -310,7 +316,8 @@ impl Queue {
             }
             QueueState::BackOff { until, .. } => drop(self.backing_off.insert((until, number), uid)),
             QueueState::Parked => drop(self.parked.insert(number, uid)),
-            QueueState::Gated | QueueState::Taken { .. } => {}
+            QueueState::Gated => drop(self.gated.insert(number, uid)),
+            QueueState::Taken { .. } => {}
         }
     }
 
@@ -320,7 +327,8 @@ impl Queue {
         match entry.place {
             QueueState::BackOff { until, .. } => drop(self.backing_off.remove(&(until, entry.number))),
             QueueState::Parked => drop(self.parked.remove(&entry.number)),
-            QueueState::Active | QueueState::Gated | QueueState::Taken { .. } => {}
+            QueueState::Gated => drop(self.gated.remove(&entry.number)),
+            QueueState::Active | QueueState::Taken { .. } => {}
         }
     }
 

@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::snapshot::{Kind, Objects};
 
 /// Resources that plugins read besides pods, nodes and namespaces.
-const WATCHED: [(Kind, Resource); 12] = [
+const WATCHED: [(Kind, Resource); 16] = [
     (Kind::PersistentVolumeClaim, Resource::core("persistentvolumeclaims")),
     (Kind::PersistentVolume, Resource::core("persistentvolumes")),
     (Kind::StorageClass, Resource::new("storage.k8s.io", "v1", "storageclasses")),
@@ -25,6 +25,10 @@ const WATCHED: [(Kind, Resource); 12] = [
     (Kind::ReplicationController, Resource::core("replicationcontrollers")),
     (Kind::ReplicaSet, Resource::new("apps", "v1", "replicasets")),
     (Kind::StatefulSet, Resource::new("apps", "v1", "statefulsets")),
+    (Kind::ResourceClaim, Resource::new("resource.k8s.io", "v1", "resourceclaims")),
+    (Kind::ResourceSlice, Resource::new("resource.k8s.io", "v1", "resourceslices")),
+    (Kind::DeviceClass, Resource::new("resource.k8s.io", "v1", "deviceclasses")),
+    (Kind::DeviceTaintRule, Resource::new("resource.k8s.io", "v1", "devicetaintrules")),
     (Kind::PodDisruptionBudget, Resource::new("policy", "v1", "poddisruptionbudgets")),
 ];
 
@@ -68,12 +72,12 @@ pub(super) fn follow(shared: &Arc<Shared>, informers: &Informers) {
     for (kind, resource) in WATCHED {
         let shared = shared.clone();
         informers.informer(Selection::all(resource)).on_change(move |change| {
-            if kind == Kind::PersistentVolumeClaim {
-                shared.handle.changes.changed(&change.key);
-            }
             shared.take(change, |core, change, now| {
                 core.object_changed(kind, change.old.as_deref(), change.new.as_deref(), now);
             });
+            if matches!(kind, Kind::PersistentVolumeClaim | Kind::ResourceClaim) {
+                shared.handle.changes.changed(&change.key);
+            }
         });
     }
 }

@@ -376,9 +376,14 @@ impl Shared {
     /// Reports an unschedulable pod, and starts the preemption of its victims.
     fn report_unschedulable(self: Arc<Shared>, waits: Unschedulable, under_way: &mut JoinSet<()>) {
         let profile = &waits.profile.scheduler_name;
-        self.metrics.attempt(profile, Attempt::Unschedulable, Duration::ZERO);
+        let (attempt, reason) = match waits.is_error {
+            true => (Attempt::Error, "SchedulerError"),
+            false => (Attempt::Unschedulable, "Unschedulable"),
+        };
+        self.metrics.attempt(profile, attempt, Duration::ZERO);
         self.record_failure(&waits.profile, &waits.pod, &waits.message);
-        self.statuses.request(&waits.pod, Some(("Unschedulable", &waits.message)), waits.nominated.clone());
+        self.statuses.request(&waits.pod, Some((reason, &waits.message)), waits.nominated.clone());
+        under_way.spawn(clean_up(self.clone(), waits.profile.clone(), waits.pod.clone()));
         for other in &waits.displaced {
             self.statuses.request(other, None, crate::core::NominationChange::Cleared);
         }
@@ -417,6 +422,16 @@ impl Shared {
         self.metrics.attempt(&placement.profile.scheduler_name, Attempt::Error, placement.decided.elapsed());
         self.record_failure(&placement.profile, pod, why);
         self.statuses.request(pod, Some(("SchedulerError", why)), crate::core::NominationChange::Unchanged);
+    }
+}
+
+/// Lets plugins undo what prevents a pod from being scheduled; the changes are events that queue it again.
+async fn clean_up(shared: Arc<Shared>, profile: Arc<Profile>, pod: Arc<Pod>) {
+    for one in profile.plugins() {
+        let Some(work) = one.plugin.clean_up(&shared.handle, &pod) else { continue };
+        if let Err(error) = work.await {
+            tracing::warn!(plugin = one.plugin.name(), pod = %pod.key, %error, "failed to clean up after an attempt");
+        }
     }
 }
 

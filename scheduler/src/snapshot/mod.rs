@@ -3,6 +3,7 @@
 
 mod affinity;
 mod counts;
+mod devices;
 mod images;
 mod matching;
 mod nodes;
@@ -23,6 +24,7 @@ use podmodel::{Labels, Pod};
 pub(crate) use affinity::terms_of;
 pub use affinity::{AffinityIndex, TermEffect};
 pub use counts::Counts;
+pub use devices::Devices;
 pub use images::ImageIndex;
 pub use matching::{CountQuery, MatchIndex, PodSelector};
 pub use nodes::NodeState;
@@ -81,6 +83,8 @@ pub struct Snapshot {
     pub selectors: SelectorIndex,
     /// Claims, volumes and related objects.
     pub storage: Storage,
+    /// Resource claims and the devices that they can get.
+    pub devices: Devices,
     pub objects: Arc<dyn Objects>,
 }
 
@@ -115,6 +119,7 @@ impl Snapshot {
             selectors: SelectorIndex::default(),
             nodes_generation: 0,
             storage: Storage::of(&*objects),
+            devices: Devices::of(&*objects),
             objects,
         }
     }
@@ -206,12 +211,18 @@ impl Snapshot {
             (_, Some(new)) => {
                 self.selectors.put(kind, new);
                 self.storage.put(kind, new);
+                self.devices.put(kind, new);
             }
             (Some(old), None) => {
                 self.selectors.remove(kind, old);
                 self.storage.remove(kind, old);
+                self.devices.remove(kind, old);
             }
             (None, None) => {}
+        }
+        if kind == Kind::DeviceClass {
+            // Classes decide which resources nodes have to provide themselves.
+            self.bump_all_generations();
         }
     }
 
@@ -223,6 +234,11 @@ impl Snapshot {
     /// Tracks the domains of a key from now on.
     pub fn track_key(&mut self, key: &str) {
         self.topology.track_key(key, self.slots.iter().flatten());
+    }
+
+    fn bump_all_generations(&mut self) {
+        let ids: Vec<NodeId> = self.slots.iter().flatten().map(|state| state.id).collect();
+        ids.into_iter().for_each(|id| self.bump_generation(id));
     }
 
     fn bump_generation(&mut self, id: NodeId) {

@@ -20,6 +20,10 @@ pub enum Kind {
     ReplicaSet,
     StatefulSet,
     PodDisruptionBudget,
+    ResourceClaim,
+    ResourceSlice,
+    DeviceClass,
+    DeviceTaintRule,
 }
 
 /// The objects that plugins read besides pods and nodes.

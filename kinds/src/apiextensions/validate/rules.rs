@@ -10,6 +10,8 @@ use crate::custom::{CompiledRule, compile_rule, resolve_field_path};
 
 const NAME: &str = "x-kubernetes-validations";
 const REASONS: &[&str] = &["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+const NO_TYPE: &str = "internal error: failed to construct type information for x-kubernetes-validations rules: unable \
+                       to convert structural schema to CEL declarations";
 /// How many of the most expensive rules are named.
 const MOST_EXPENSIVE: usize = 4;
 
@@ -95,13 +97,12 @@ impl RuleValidator<'_> {
             let path = path.field("additionalProperties");
             self.node(props.at("additionalProperties"), inner, element, below, uncorrelated, &path);
         }
-        let atomic = (props.str("x-kubernetes-map-type") == "atomic").then_some(own.as_str());
         for (name, property) in props.map("properties").iter() {
             let Some(inner) = schema.properties.as_ref().and_then(|properties| properties.get(name)) else { continue };
             let owned = inner.declare();
             let field = cel::escape(name).and_then(|name| declared?.field(&name)).or(owned.as_ref());
             let properties = path.field("properties");
-            self.node(property, inner, field, below, uncorrelated.or(atomic), &properties.key(name));
+            self.node(property, inner, field, below, uncorrelated, &properties.key(name));
         }
         if let (Tree::Map(_), Some(inner)) = (props.at("items"), &schema.items) {
             let is_map = props.str("x-kubernetes-list-type") == "map";
@@ -120,6 +121,9 @@ impl RuleValidator<'_> {
         path: &Path<'_>,
     ) {
         let rules = path.field(NAME);
+        if declared.is_none() && !props.list(NAME).is_empty() {
+            return self.errors.internal(&rules, NO_TYPE);
+        }
         for (index, rule) in props.list(NAME).iter().enumerate() {
             let expressions = |text: &str| match self.known.texts.iter().any(|known| known == text) {
                 true => Expressions::Stored,

@@ -135,6 +135,14 @@ fn rules_compile_within_their_costs() {
     let want =
         format!("@.x-kubernetes-validations[0].rule: Invalid value: {shown}: cel expression must evaluate to a bool");
     check_field(&rule("self + 'x'"), &[&want]);
+    let untyped = r#"{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"self == 1"}]}"#;
+    let no_type = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to \
+                   convert structural schema to CEL declarations";
+    check_field(untyped, &[&format!("@.x-kubernetes-validations: Internal error: {no_type}")]);
+    // Fields of atomic maps have an identity over time.
+    let transition = r#"{"type":"string","maxLength":4,"x-kubernetes-validations":[{"rule":"self == oldSelf"}]}"#;
+    let atomic = r#"{"type":"object","x-kubernetes-map-type":"atomic","properties":{"a":"#;
+    check_field(&format!("{atomic}{transition}}}}}"), &[]);
     let costly = r#"{"type":"array","items":{"type":"string"},"x-kubernetes-validations":[{"rule":"self.all(x, self.all(y, x == y))"}]}"#;
     let found = texts(&definition(&format!(r#"{{"type":"object","properties":{{"f":{costly}}}}}"#)));
     assert!(found[0].contains("estimated rule cost exceeds budget by factor of more than 100x"), "{found:?}");

@@ -99,8 +99,7 @@ impl Evaluator<'_> {
     }
 
     fn fields(&mut self, set: &RuleSet, subject: Subject<'_>, path: &Path<'_>) -> Result<(), BudgetExhausted> {
-        let old = subject.old.filter(|_| !set.is_atomic);
-        let old_field = |name: &str| old.and_then(|old| old.get(name));
+        let old_field = |name: &str| subject.old.and_then(|old| old.get(name));
         if let Some(inner) = &set.additional {
             for (name, value) in subject.value.as_map().into_iter().flat_map(|map| map.iter()) {
                 self.node(inner, subject.child(value, old_field(name)), &path.key(name))?;

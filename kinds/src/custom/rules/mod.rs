@@ -22,8 +22,6 @@ pub(crate) struct RuleSet {
     items: Option<Box<RuleSet>>,
     properties: Vec<(Str, RuleSet)>,
     additional: Option<Box<RuleSet>>,
-    /// Fields of an atomic map have no identity over time.
-    is_atomic: bool,
     list_keys: Vec<Str>,
 }
 
@@ -66,7 +64,6 @@ fn node(props: &Tree, schema: &Arc<Schema>, declared: Option<&DeclType>) -> Opti
         items: child("items", schema.items.as_ref()),
         properties: read_properties(props, schema, declared),
         additional: child("additionalProperties", schema.additional_properties.as_ref()),
-        is_atomic: props.str("x-kubernetes-map-type") == "atomic",
         list_keys: super::definition::texts(match props.str("x-kubernetes-list-type") {
             "map" => props.list("x-kubernetes-list-map-keys"),
             _ => &[],

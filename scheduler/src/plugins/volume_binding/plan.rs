@@ -91,7 +91,7 @@ impl Claims {
         let reasons: Vec<_> = reasons.into_iter().flatten().map(Into::into).collect();
         match delayed {
             Ok(decision) if reasons.is_empty() => Ok(decision),
-            _ => Err(Rejection { is_final: true, reasons: reasons.into() }),
+            _ => Err(Rejection { is_final: true, is_error: false, reasons: reasons.into() }),
         }
     }
 
