@@ -24,7 +24,8 @@ pub fn is_ready_for_binding(claim: &Claim) -> Result<bool, BindingFailure> {
                 return Err(BindingFailure { claim: claim.name.to_string(), reason, message });
             }
         }
-        if !device.binding_conditions.iter().all(|kind| status.condition(kind).is_some_and(|(_, is_true, ..)| *is_true)) {
+        if !device.binding_conditions.iter().all(|kind| status.condition(kind).is_some_and(|(_, is_true, ..)| *is_true))
+        {
             return Ok(false);
         }
     }

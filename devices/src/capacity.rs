@@ -48,7 +48,9 @@ fn amount_of(request: Option<&Quantity>, capacity: &Capacity) -> Option<Quantity
         return Some(policy.and_then(|policy| policy.default.as_ref()).unwrap_or(&capacity.value).clone());
     };
     match policy {
-        Some(RequestPolicy { valid_range: Some(range), .. }) if range.min.is_some() => round_up_in_range(request, range),
+        Some(RequestPolicy { valid_range: Some(range), .. }) if range.min.is_some() => {
+            round_up_in_range(request, range)
+        }
         Some(RequestPolicy { valid_values: Some(values), .. }) => {
             Some(values.iter().find(|value| request <= value).unwrap_or(request).clone())
         }
@@ -150,7 +152,8 @@ mod tests {
             let want = want.map(str::to_string);
             assert_eq!(consumed(capacity, request), Ok(want), "{capacity} {request}");
         };
-        let range = r#"{"value":"10G","requestPolicy":{"default":"1G","validRange":{"min":"1G","step":"1G","max":"8G"}}}"#;
+        let range =
+            r#"{"value":"10G","requestPolicy":{"default":"1G","validRange":{"min":"1G","step":"1G","max":"8G"}}}"#;
         check(range, "{}", Some("1G"));
         check(range, r#"{"mem":"2500M"}"#, Some("3G"));
         check(range, r#"{"mem":"10M"}"#, Some("1G"));

@@ -220,7 +220,11 @@ impl Claim {
             requests: spec.list("requests").iter().map(Request::read).collect(),
             constraints: spec.list("constraints").iter().map(read_constraint).collect(),
             config: spec.list("config").iter().map(read_config).collect(),
-            allocation: claim.get("status").and_then(|status| status.get("allocation")).map(Allocation::read).map(Arc::new),
+            allocation: claim
+                .get("status")
+                .and_then(|status| status.get("allocation"))
+                .map(Allocation::read)
+                .map(Arc::new),
             reserved_for: claim.list("status.reservedFor").iter().map(read_reservation).collect(),
             device_statuses: claim.list("status.devices").iter().map(read_status).collect(),
         }

@@ -60,7 +60,8 @@ fn add_requests(all: &mut ExtendedRequests, containers: &[ContainerResources], r
         own[at] = request;
         all.mappings.extend(mappings);
     }
-    let (mut largest, mut names, mut short): (Option<ContainerRequest>, Vec<Str>, Vec<RequestMapping>) = Default::default();
+    let (mut largest, mut names, mut short): (Option<ContainerRequest>, Vec<Str>, Vec<RequestMapping>) =
+        Default::default();
     for (at, container) in containers.iter().enumerate().filter(|(_, one)| !lives_long(one)) {
         let (request, mappings) = request(at, container, resource, &own[at..]);
         if let Some(request) = request {
@@ -102,7 +103,8 @@ fn request(
             return (None, mappings);
         }
     }
-    let request = ContainerRequest { name: Str::from(format!("container-{at}-request-{position}")), count: wanted - found };
+    let request =
+        ContainerRequest { name: Str::from(format!("container-{at}-request-{position}")), count: wanted - found };
     mappings.push(mapping(&request.name));
     (Some(request), mappings)
 }

@@ -149,10 +149,8 @@ impl Device {
     fn read(device: &Tree) -> Device {
         let attribute = |(name, one): (&str, &Tree)| Some((Str::new(name), Attribute::read(one)?));
         let capacity = |(name, one): (&str, &Tree)| Some((Str::new(name), Capacity::read(one)?));
-        let consumption = |one: &Tree| CounterConsumption {
-            set: Str::new(one.str("counterSet")),
-            counters: read_counters(one),
-        };
+        let consumption =
+            |one: &Tree| CounterConsumption { set: Str::new(one.str("counterSet")), counters: read_counters(one) };
         Device {
             name: Str::new(device.str("name")),
             attributes: device.map("attributes").iter().filter_map(attribute).collect(),
@@ -238,7 +236,8 @@ impl ResourceSlice {
 
 /// The `counters` of a set, each with a `value`.
 fn read_counters(set: &Tree) -> BTreeMap<Str, Quantity> {
-    let values = set.map("counters").iter().filter_map(|(name, one)| Some((Str::new(name), quantity(one.at("value"))?)));
+    let values =
+        set.map("counters").iter().filter_map(|(name, one)| Some((Str::new(name), quantity(one.at("value"))?)));
     values.collect()
 }
 

@@ -112,7 +112,10 @@ impl TaintRule {
     /// Whether a device is selected.
     pub fn selects(&self, id: &DeviceId) -> bool {
         let same = |wanted: &Option<Str>, value: &Str| wanted.as_ref().is_none_or(|wanted| wanted == value);
-        self.has_selector && same(&self.driver, &id.driver) && same(&self.pool, &id.pool) && same(&self.device, &id.device)
+        self.has_selector
+            && same(&self.driver, &id.driver)
+            && same(&self.pool, &id.pool)
+            && same(&self.device, &id.device)
     }
 }
 

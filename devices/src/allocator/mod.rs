@@ -24,11 +24,15 @@ const MAX_STEPS: usize = 200_000;
 /// Why devices cannot be allocated, whatever is free.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllocationError {
-    #[error("claim {claim}, request {request}: could not retrieve device class {class}: deviceclass.resource.k8s.io {class:?} not found")]
+    #[error(
+        "claim {claim}, request {request}: could not retrieve device class {class}: deviceclass.resource.k8s.io {class:?} not found"
+    )]
     NoClass { claim: String, request: String, class: String },
     #[error("claim {claim}, request {request}: unsupported count mode")]
     UnknownMode { claim: String, request: String },
-    #[error("claim {claim}, request {request}: asks for all devices, but resource pool {pool} is currently being updated")]
+    #[error(
+        "claim {claim}, request {request}: asks for all devices, but resource pool {pool} is currently being updated"
+    )]
     IncompletePool { claim: String, request: String, pool: String },
     #[error("claim {claim}, request {request}: asks for all devices, but resource pool {pool} is currently invalid")]
     InvalidPool { claim: String, request: String, pool: String },

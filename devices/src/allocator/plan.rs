@@ -177,7 +177,9 @@ fn all_devices(
             }
         }
         for location in locations(pool, index) {
-            if matcher.matches(at, location, (claim, request, class))? && could_hold(matcher.pools, location, claim, request)? {
+            if matcher.matches(at, location, (claim, request, class))?
+                && could_hold(matcher.pools, location, claim, request)?
+            {
                 all.push(location);
             }
         }
@@ -186,7 +188,12 @@ fn all_devices(
 }
 
 /// Whether a device could satisfy a request if nobody used it.
-fn could_hold(pools: &[Pool], location: Location, claim: &Claim, request: &DeviceRequest) -> Result<bool, AllocationError> {
+fn could_hold(
+    pools: &[Pool],
+    location: Location,
+    claim: &Claim,
+    request: &DeviceRequest,
+) -> Result<bool, AllocationError> {
     let (_, device) = location.in_pools(pools);
     let consumed = consumption(request, device).map_err(|error| AllocationError::Capacity {
         claim: claim.key.to_string(),
@@ -199,8 +206,7 @@ fn could_hold(pools: &[Pool], location: Location, claim: &Claim, request: &Devic
 
 /// The devices of a pool, in order.
 pub(super) fn locations(pool: &Pool, index: usize) -> impl Iterator<Item = Location> + '_ {
-    let of_slice = move |(slice, devices): (usize, usize)| {
-        (0..devices).map(move |device| Location { pool: index, slice, device })
-    };
+    let of_slice =
+        move |(slice, devices): (usize, usize)| (0..devices).map(move |device| Location { pool: index, slice, device });
     pool.slices.iter().map(|slice| slice.devices.len()).enumerate().flat_map(of_slice)
 }

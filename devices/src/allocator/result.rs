@@ -201,7 +201,11 @@ fn node_selector(claim: &Claim, taken: &[Taken], pools: &[Pool], node: &str) -> 
         }
     }
     let is_empty = term.as_map().is_none_or(Map::is_empty);
-    Ok(if is_empty { Tree::Null } else { tree! { "nodeSelectorTerms" => vec![term] } })
+    Ok(if is_empty {
+        Tree::Null
+    } else {
+        tree! { "nodeSelectorTerms" => vec![term] }
+    })
 }
 
 fn only(node: &str) -> Tree {

@@ -198,7 +198,12 @@ impl<'a> Search<'a> {
     }
 
     /// Whether a device is free and selected.
-    fn is_candidate(&mut self, at: RequestIndex, plan: &RequestPlan, location: Location) -> Result<bool, AllocationError> {
+    fn is_candidate(
+        &mut self,
+        at: RequestIndex,
+        plan: &RequestPlan,
+        location: Location,
+    ) -> Result<bool, AllocationError> {
         let request = self.request(at);
         if !self.is_free(at, request, location) {
             return Ok(false);

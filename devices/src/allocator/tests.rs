@@ -3,7 +3,7 @@
 use api::{Str, Tree, json};
 
 use super::*;
-use crate::{Allocation, AllocatedState, DeviceClass, ResourceSlice, TaintRule};
+use crate::{AllocatedState, Allocation, DeviceClass, ResourceSlice, TaintRule};
 
 fn read(text: &str) -> Tree {
     json::decode(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -51,7 +51,8 @@ impl Cluster {
         let mut inventory = Inventory::default();
         SLICES.iter().for_each(|slice| inventory.put_slice(ResourceSlice::read(&read(slice))));
         for name in ["gpu", "net", "part", "nic", "bad"] {
-            let config = if name == "gpu" { r#"[{"opaque":{"driver":"gpu.x","parameters":{"of":"class"}}}]"# } else { "[]" };
+            let config =
+                if name == "gpu" { r#"[{"opaque":{"driver":"gpu.x","parameters":{"of":"class"}}}]"# } else { "[]" };
             let class = format!(
                 r#"{{"metadata":{{"name":"{name}"}},"spec":{{"config":{config},
                     "selectors":[{{"cel":{{"expression":"device.driver == '{name}.x'"}}}}]}}}}"#
@@ -65,7 +66,8 @@ impl Cluster {
 
     fn allocate(&self, claims: &[&str]) -> Result<Option<Vec<ClaimAllocation>>, AllocationError> {
         let claim = |(index, devices): (usize, &&str)| {
-            let text = format!(r#"{{"metadata":{{"namespace":"a","name":"c{index}"}},"spec":{{"devices":{devices}}}}}"#);
+            let text =
+                format!(r#"{{"metadata":{{"namespace":"a","name":"c{index}"}},"spec":{{"devices":{devices}}}}}"#);
             Arc::new(Claim::read(&read(&text)))
         };
         let claims: Vec<Arc<Claim>> = claims.iter().enumerate().map(claim).collect();
@@ -235,7 +237,8 @@ fn allocations_say_where_and_how_devices_are_used() {
         found.child("devices").remove("results");
         assert_eq!(found, read(want), "{claim}");
     };
-    let config = |requests: &str, of: &str| format!(r#"{{{requests}"opaque":{{"driver":"gpu.x","parameters":"{of}"}}}}"#);
+    let config =
+        |requests: &str, of: &str| format!(r#"{{{requests}"opaque":{{"driver":"gpu.x","parameters":"{of}"}}}}"#);
     let node = r#""nodeSelector":{"nodeSelectorTerms":[{"matchFields":[{"key":"metadata.name","operator":"In",
         "values":["n1"]}]}]}"#;
     let class = r#"{"source":"FromClass","opaque":{"driver":"gpu.x","parameters":{"of":"class"}}}"#;
@@ -286,7 +289,8 @@ fn errors_name_the_claim_or_the_class() {
 
 #[test]
 fn a_search_that_takes_too_long_is_given_up() {
-    let devices: Vec<String> = (0..60).map(|at| format!(r#"{{"name":"d{at}","attributes":{{"n":{{"int":{at}}}}}}}"#)).collect();
+    let devices: Vec<String> =
+        (0..60).map(|at| format!(r#"{{"name":"d{at}","attributes":{{"n":{{"int":{at}}}}}}}"#)).collect();
     let slice = format!(
         r#"{{"metadata":{{"name":"many"}},"spec":{{"driver":"many.x","pool":{{"name":"many","generation":1,
             "resourceSliceCount":1}},"nodeName":"n1","devices":[{}]}}}}"#,
@@ -295,10 +299,7 @@ fn a_search_that_takes_too_long_is_given_up() {
     let mut cluster = Cluster::new();
     cluster.inventory.put_slice(ResourceSlice::read(&read(&slice)));
     cluster.inventory.put_class(DeviceClass::read(&read(r#"{"metadata":{"name":"many"}}"#)));
-    let wanted = requests(
-        &[exactly("a", "many", r#","count":16"#), exactly("b", "part", r#","count":3"#)],
-        "",
-    );
+    let wanted = requests(&[exactly("a", "many", r#","count":16"#), exactly("b", "part", r#","count":3"#)], "");
     let error = cluster.allocate(&[&wanted]).expect_err("there are too many combinations").to_string();
     assert_eq!(error, "node n1: timed out trying to allocate devices");
 }

@@ -288,7 +288,11 @@ fn default_constraint(reader: &mut Reader, constraint: &Tree, path: &Path<'_>) {
 fn dynamic_resources(reader: &mut Reader, tree: &Tree, path: &Path<'_>, args: &mut Args) {
     if let Some(timeout) = reader.duration(tree, "bindingTimeout", path) {
         if timeout < Duration::from_secs(1) {
-            reader.errors.invalid(&path.field("bindingTimeout"), tree.str("bindingTimeout"), "must be at least 1 second");
+            reader.errors.invalid(
+                &path.field("bindingTimeout"),
+                tree.str("bindingTimeout"),
+                "must be at least 1 second",
+            );
         }
         args.device_binding_timeout = timeout;
     }

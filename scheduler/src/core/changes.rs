@@ -96,7 +96,8 @@ impl Core {
     /// The plugin that gates a pod.
     fn gated_by(&self, pod: &Pod) -> Option<&'static str> {
         let profile = &self.deciders.get(&pod.scheduler_name)?.profile;
-        let refuses = profile.at(Point::PreEnqueue).find(|(_, plugin)| plugin.pre_enqueue(&self.snapshot, pod).is_err());
+        let refuses =
+            profile.at(Point::PreEnqueue).find(|(_, plugin)| plugin.pre_enqueue(&self.snapshot, pod).is_err());
         refuses.map(|(_, plugin)| plugin.name())
     }
 
@@ -142,7 +143,8 @@ impl Core {
             let profile = self.deciders.get(&waiting.pod.scheduler_name).map(|algorithm| &algorithm.profile);
             profile.is_some_and(|profile| may_help(profile, waiting, event) != QueueingHint::No)
         };
-        let helped: Vec<Arc<Pod>> = self.queue.gated().filter(|waiting| is_helped(waiting)).map(|one| one.pod.clone()).collect();
+        let helped: Vec<Arc<Pod>> =
+            self.queue.gated().filter(|waiting| is_helped(waiting)).map(|one| one.pod.clone()).collect();
         for pod in helped {
             let gated_by = self.gated_by(&pod);
             self.queue.gate(&pod.uid, gated_by);

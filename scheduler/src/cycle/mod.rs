@@ -261,7 +261,9 @@ impl<'a> Search<'a> {
         match &narrowed.only {
             Some(names) => self.among(names),
             None => match self.round(start, enough) {
-                (found, _) if found.is_empty() && !self.fast.is_empty() && self.failure.error.is_none() => self.collect_rejections(start, enough),
+                (found, _) if found.is_empty() && !self.fast.is_empty() && self.failure.error.is_none() => {
+                    self.collect_rejections(start, enough)
+                }
                 looked => looked,
             },
         }

@@ -223,7 +223,8 @@ mod tests {
         ];
         for (requests, want, is_final) in cases {
             let verdict = world.filter(&NodeResourcesFit::default(), pod("p").requests(requests.clone()), "n");
-            let rejection = verdict.err().unwrap_or(Rejection { is_final: false, is_error: false, reasons: Vec::new().into() });
+            let rejection =
+                verdict.err().unwrap_or(Rejection { is_final: false, is_error: false, reasons: Vec::new().into() });
             assert_eq!((rejection.reasons.join(", ").as_str(), rejection.is_final), (want, is_final), "{requests:?}");
         }
         world.placed(pod("other").on("n"));

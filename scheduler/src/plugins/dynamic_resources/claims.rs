@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use api::{Str, Tree, tree};
-use devices::{
-    Claim, ExtendedRequests, Inventory, Request, extended_requests, is_extended,
-};
+use devices::{Claim, ExtendedRequests, Inventory, Request, extended_requests, is_extended};
 use podmodel::{ClaimSource, Node, Pod};
 
 use super::pending::PendingAllocations;
@@ -55,10 +53,7 @@ pub(super) fn of_pod(devices: &Devices, pod: &Pod) -> Result<Vec<Arc<Claim>>, St
             return Err(format!("resourceclaim \"{name}\" is being deleted"));
         }
         if is_generated && found.controller.as_ref() != Some(&pod.uid) {
-            return Err(format!(
-                "ResourceClaim {} was not created for Pod {} (Pod is not owner)",
-                found.key, pod.key
-            ));
+            return Err(format!("ResourceClaim {} was not created for Pod {} (Pod is not owner)", found.key, pod.key));
         }
         claims.push(found.clone());
     }

@@ -14,20 +14,20 @@ use std::time::Duration;
 use api::Str;
 use client::Random;
 use devices::{
-    Allocated, AllocatedState, AllocationError, Allocator, Claim, ClaimAllocation, ExtendedRequests, Inventory, Selectors,
-    is_ready_for_binding,
+    Allocated, AllocatedState, AllocationError, Allocator, Claim, ClaimAllocation, ExtendedRequests, Inventory,
+    Selectors, is_ready_for_binding,
 };
 use stdx::sync::Mutex;
 
 use crate::framework::{
-    Cycle, Event, Handle, Plugin, PluginFuture, Point, PostFilter, PostFilterInput, PreFilter, PreScore, Rejection, Slot,
-    Verdict, normalize_by_largest,
+    Cycle, Event, Handle, Plugin, PluginFuture, Point, PostFilter, PostFilterInput, PreFilter, PreScore, Rejection,
+    Slot, Verdict, normalize_by_largest,
 };
 use crate::snapshot::{Kind, NodeId, NodeState, Snapshot};
 use podmodel::Pod;
 
-pub(crate) use pending::PendingAllocations;
 use claims::PodClaims;
+pub(crate) use pending::PendingAllocations;
 use pending::{Reservation, ReservedClaim};
 
 /// The most alternatives of a request: the first one gets the best score.
@@ -55,7 +55,12 @@ impl DeviceState {
         let next = || self.random.as_ref().map_or(0, Random::next);
         let (high, low) = (next(), next());
         let (version, variant) = ((high & 0x0fff) | 0x4000, ((low >> 48) & 0x3fff) | 0x8000);
-        let text = format!("{:08x}-{:04x}-{version:04x}-{variant:04x}-{:012x}", high >> 32, (high >> 16) & 0xffff, low & 0xffff_ffff_ffff);
+        let text = format!(
+            "{:08x}-{:04x}-{version:04x}-{variant:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            low & 0xffff_ffff_ffff
+        );
         Str::from(text)
     }
 }
@@ -235,7 +240,8 @@ impl Plugin for DynamicResources {
         let mut allocations = found.allocations.iter();
         let allocated = state.claims.allocated.iter().map(|claim| ReservedClaim::allocated(claim.clone()));
         let new = state.claims.unallocated.iter().zip(allocations.by_ref());
-        let new = new.map(|(claim, allocation)| ReservedClaim::new(claim.clone(), allocation, || self.state.share_id()));
+        let new =
+            new.map(|(claim, allocation)| ReservedClaim::new(claim.clone(), allocation, || self.state.share_id()));
         let claims = allocated.chain(new).collect();
         let extended = allocations.next().map(|one| (one.to_tree(|| self.state.share_id()), found.extended.clone()));
         let reservation = Reservation { claims, extended };

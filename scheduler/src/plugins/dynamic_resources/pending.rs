@@ -110,7 +110,8 @@ impl PendingAllocations {
             let all_observed = |claims: &Vec<WrittenClaim>| claims.iter().all(is_observed);
             entry.written.as_ref().is_some_and(|claims| all_observed(claims) || snapshot.placed(pod).is_none())
         };
-        let over: Vec<Str> = self.pods.iter().filter(|(pod, entry)| is_over(pod, entry)).map(|(pod, _)| pod.clone()).collect();
+        let over: Vec<Str> =
+            self.pods.iter().filter(|(pod, entry)| is_over(pod, entry)).map(|(pod, _)| pod.clone()).collect();
         over.iter().for_each(|pod| self.release(pod));
     }
 

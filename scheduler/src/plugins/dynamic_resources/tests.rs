@@ -83,7 +83,8 @@ fn reservations_last_until_the_claim_is_observed() {
     let snapshot = world(&[claim("c1", &of_class("gpu"), "{}"), claim("c2", &of_class("gpu"), "{}")]);
     let (first, second) = (user_of("p1", "c1").pod(), user_of("p2", "c2").pod());
     assert_eq!(take(&plugin, &snapshot, &first, "b"), Ok(()));
-    let written = pending::WrittenClaim { namespace: "default".into(), name: "c1".into(), uid: "c1".into(), version: 6 };
+    let written =
+        pending::WrittenClaim { namespace: "default".into(), name: "c1".into(), uid: "c1".into(), version: 6 };
     plugin.state.pending.lock().written("p1", vec![written]);
     let mut snapshot = snapshot;
     snapshot.assume(Arc::new(Pod { node_name: "b".into(), ..Pod::clone(&first) }));
@@ -99,7 +100,8 @@ fn reservations_last_until_the_claim_is_observed() {
 
 #[test]
 fn allocated_claims_restrict_the_nodes() {
-    let selector = r#"{"nodeSelectorTerms":[{"matchFields":[{"key":"metadata.name","operator":"In","values":["b"]}]}]}"#;
+    let selector =
+        r#"{"nodeSelectorTerms":[{"matchFields":[{"key":"metadata.name","operator":"In","values":["b"]}]}]}"#;
     let allocation = format!(
         r#"{{"allocation":{{"devices":{{"results":[{{"request":"r","driver":"x","pool":"b","device":"d0"}}]}},
             "nodeSelector":{selector}}}}}"#
@@ -151,10 +153,8 @@ fn classes_and_selectors_are_checked() {
                 "{expression}"}}}}]}}}}]}}"#
         )
     };
-    let claims = [
-        claim("none", &of_class("nope"), "{}"),
-        claim("fails", &selected("device.attributes['x'].nope == 1"), "{}"),
-    ];
+    let claims =
+        [claim("none", &of_class("nope"), "{}"), claim("fails", &selected("device.attributes['x'].nope == 1"), "{}")];
     let (plugin, snapshot) = (plugin(), world(&claims));
     let none = "request r: device class nope does not exist";
     assert_eq!(take(&plugin, &snapshot, &user_of("p", "none").pod(), "a"), Err(none.into()));
