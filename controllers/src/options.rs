@@ -44,6 +44,8 @@ options! {
     node_cidr_mask_size_ipv6: u8 = 64;
 
     concurrent_cron_job_syncs: usize = 5;
+    concurrent_resource_claim_syncs: usize = 50;
+    concurrent_device_taint_eviction_syncs: usize = 50;
     concurrent_daemonset_syncs: usize = 2;
     concurrent_deployment_syncs: usize = 5;
     concurrent_disruption_syncs: usize = 1;

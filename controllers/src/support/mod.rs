@@ -19,6 +19,7 @@ pub(crate) mod own_writes;
 pub(crate) mod owner;
 pub(crate) mod pod_control;
 pub(crate) mod pods;
+pub(crate) mod resource_claims;
 pub(crate) mod same;
 pub(crate) mod selecting;
 pub(crate) mod slices;

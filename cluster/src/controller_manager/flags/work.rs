@@ -27,6 +27,12 @@ pub(crate) static FLAGS: &[Flag<Flags>] = &[
     field!("concurrent-daemonset-syncs", "concurrent syncs [2]", count, options.concurrent_daemonset_syncs),
     field!("concurrent-deployment-syncs", "concurrent syncs [5]", count, options.concurrent_deployment_syncs),
     field!(
+        "concurrent-device-taint-eviction-syncs",
+        "concurrent syncs [50]",
+        count,
+        options.concurrent_device_taint_eviction_syncs
+    ),
+    field!(
         "concurrent-disruption-stalepod-syncs",
         "concurrent syncs [1]",
         count,
@@ -47,6 +53,7 @@ pub(crate) static FLAGS: &[Flag<Flags>] = &[
     field!("concurrent-rc-syncs", "concurrent syncs [5]", count, options.concurrent_rc_syncs),
     field!("concurrent-replicaset-syncs", "concurrent syncs [5]", count, options.concurrent_replicaset_syncs),
     field!("concurrent-resource-quota-syncs", "concurrent syncs [5]", count, options.concurrent_resource_quota_syncs),
+    field!("concurrent-resourceclaim-syncs", "concurrent syncs [50]", count, options.concurrent_resource_claim_syncs),
     field!(
         "concurrent-service-endpoint-syncs",
         "concurrent syncs [5]",

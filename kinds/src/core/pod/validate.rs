@@ -6,10 +6,6 @@ use api::field::{Errors, Path};
 use crate::podspec::volume::Pod;
 use crate::podspec::{annotations, container, spec};
 
-/// Why a pod with resource claims and a node is rejected.
-const NO_CLAIMS: &str = "may not be used with nodeName: dynamic resource allocation is not available, and only a \
-                         scheduler could let the pod wait for its devices";
-
 pub(super) fn create(pod: &Tree, errors: &mut Errors) {
     let path = Path::root("spec");
     let own = pod.at("spec");
@@ -23,15 +19,6 @@ pub(super) fn create(pod: &Tree, errors: &mut Errors) {
     let metadata = pod.map("metadata.annotations");
     annotations::validate_seccomp_match(metadata, own, &path, errors);
     annotations::validate_app_armor_match(metadata, own, &path, errors);
-    refuse_claims(own, &path, errors);
-}
-
-/// Pods with claims wait for their devices in the scheduler; a pod that bypasses it would run without them.
-fn refuse_claims(own: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    let wrong = errors.iter().any(|error| error.field.starts_with("spec.resourceClaims"));
-    if !wrong && !own.list("resourceClaims").is_empty() && !own.str("nodeName").is_empty() {
-        errors.forbidden(&path.field("resourceClaims"), NO_CLAIMS);
-    }
 }
 
 /// Rules for every version of a pod.

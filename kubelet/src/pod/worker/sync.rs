@@ -248,12 +248,26 @@ pub(crate) fn after(context: &PodContext, pause: Duration) -> i64 {
     context.now().saturating_add(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX))
 }
 
+/// When a pod with resource claims is looked at again.
+const DEVICES_PAUSE: Duration = Duration::from_secs(120);
+
+/// Why a pod cannot get its devices: it must not run without them.
+fn claimed_devices(pod: &Tree) -> Option<String> {
+    let of_resources = pod.get("status").is_some_and(|status| status.has("extendedResourceClaimStatus"));
+    let is_claimed = of_resources || !pod.list("spec.resourceClaims").is_empty();
+    is_claimed.then(|| "Failed to prepare dynamic resources: this kubelet does not support DRA drivers".to_string())
+}
+
 /// The pod's volumes, up to date; or when to retry.
 pub(crate) async fn volumes(
     context: &Arc<PodContext>,
     pod: &Tree,
     updates: Updates<'_>,
 ) -> Result<MountedVolumes, SyncResult> {
+    if let Some(problem) = claimed_devices(pod) {
+        context.recorder.warning(pod, "FailedPrepareDynamicResources", problem);
+        return Err(SyncResult::Idle(Some(after(context, DEVICES_PAUSE))));
+    }
     let prepared = start::unless_ended(updates, context.volumes.prepare(pod)).await.ok_or(SyncResult::Again)?;
     let (result, warnings) = match prepared {
         Ok(mounted) => (Ok(mounted.clone()), mounted.warnings),
@@ -341,4 +355,21 @@ pub(crate) fn from_labels(uid: &str, name: &str, namespace: &str) -> Tree {
 /// The directory of a pod's logs.
 pub(crate) fn logs(context: &PodContext, pod: &Tree) -> std::path::PathBuf {
     pod::log_dir(&context.config.pod_logs_dir, pod)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_with_claims_wait_for_their_devices() {
+        let check = |spec: Tree, status: Tree, want: bool| {
+            let pod = tree! { "spec" => spec, "status" => status };
+            assert_eq!(claimed_devices(&pod).is_some(), want, "{pod:?}");
+        };
+        let claim = || api::list![tree! { "name" => "c", "resourceClaimName" => "c" }];
+        check(tree! {}, tree! {}, false);
+        check(tree! { "resourceClaims" => claim() }, tree! {}, true);
+        check(tree! {}, tree! { "extendedResourceClaimStatus" => tree! { "resourceClaimName" => "c" } }, true);
+    }
 }
