@@ -70,7 +70,7 @@ on_both_engines![
     restarts_lose_nothing,
     writers_race_and_one_wins,
     deletions_race_and_one_wins,
-    claims_of_bound_pods_are_refused,
+    pods_with_claims_are_accepted,
 ];
 
 /// Waits until something is true, and fails where it is not in time.
@@ -464,12 +464,12 @@ async fn restarts_lose_nothing(cluster: &mut Cluster) {
     assert!(revision(&next) > revision(&kept[19]), "revisions never go back");
 }
 
-async fn claims_of_bound_pods_are_refused(cluster: &mut Cluster) {
+async fn pods_with_claims_are_accepted(cluster: &mut Cluster) {
     let client = &cluster.client;
     let mut claiming = pod("claiming");
     claiming.child("spec").set("resourceClaims", list![tree! { "name" => "gpu", "resourceClaimName" => "c" }]);
     claiming.child("spec").set("nodeName", "n");
     service_account(client).await;
-    let refused = client.post("/api/v1/namespaces/default/pods", &claiming).await;
-    assert_eq!(refused.code, 422, "{:?}", refused.tree());
+    let created = client.post("/api/v1/namespaces/default/pods", &claiming).await;
+    assert_eq!(created.code, 201, "{:?}", created.tree());
 }

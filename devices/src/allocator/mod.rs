@@ -2,6 +2,8 @@
 //! solution; devices are tried in the order of their pools, slices and positions.
 
 mod plan;
+#[cfg(test)]
+mod reference;
 mod result;
 mod search;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The scheduler against a real server: nodes are bare objects, and no kubelet acts on bound pods.
 
 mod broken;
+mod devices;
 mod extenders;
 mod permit;
 mod placing;

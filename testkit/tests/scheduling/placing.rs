@@ -87,15 +87,6 @@ async fn pods_spread_over_zones() {
     assert_eq!(nodes, ["a", "a", "b", "b", "c", "c"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn resource_claims_keep_pods_pending() {
-    let cluster = three_zones().await;
-    let mut pod = labelled("p", "web");
-    pod.child("spec").set("resourceClaims", list![tree! { "name" => "gpu", "resourceClaimName" => "gpu" }]);
-    let text = message(&cluster.client, &create(&cluster.client, &pod).await).await;
-    assert!(text.contains("pod has resource claims, which this scheduler cannot allocate yet"), "{text}");
-}
-
 fn user_of(name: &str, claim: &str) -> Tree {
     let mut pod = pod(name, "100m");
     let volume = tree! { "name" => "v", "persistentVolumeClaim" => tree! { "claimName" => claim } };

@@ -23,6 +23,7 @@ fn crates_have_no_forbidden_dependencies() {
         ("stdx", &["api", "http", "hyper", "rustls", "serde_json", "tokio"]),
         ("http-client", &["api", "kinds", "client", "server", "streaming", "serde_json"]),
         ("podmodel", &["client", "kinds", "kubelet", "scheduler", "tokio", "http"]),
+        ("devices", &["client", "kinds", "scheduler", "controllers", "server", "tokio", "http"]),
         ("oracle", &["podmodel", "scheduler", "client", "kinds", "tokio"]),
         ("api", &["tokio", "kinds", "store", "server", "hyper", "k8s-openapi", "serde_json"]),
         ("cel", &["tokio", "hyper", "http", "kinds", "store", "server", "client", "serde_json"]),
