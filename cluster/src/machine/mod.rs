@@ -5,6 +5,7 @@ pub(crate) mod address;
 pub(crate) mod files;
 pub(crate) mod host_state;
 pub(crate) mod identity;
+pub(crate) mod listen;
 pub(crate) mod lock;
 pub(crate) mod loopback;
 pub(crate) mod network;

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::component::delegated::{Delegated, Lifetimes, ReviewError};
 use crate::component::follow::FileFollower;
 use crate::error::{Error, Result};
+use crate::machine::listen;
 use crate::pki::{self, CertificateAndKey};
 
 /// Ports that are bound before they are served, since the node's status has their numbers.
@@ -83,7 +84,7 @@ fn address(listener: &Option<TcpListener>) -> Option<SocketAddr> {
 
 async fn listen(at: Option<SocketAddr>) -> Result<Option<TcpListener>> {
     let Some(at) = at else { return Ok(None) };
-    let listener = TcpListener::bind(at).await.map_err(|source| match source.kind() {
+    let listener = listen::listen(at).await.map_err(|source| match source.kind() {
         std::io::ErrorKind::AddrInUse => Error::PortInUse(at, PORT_HINT),
         _ => Error::Listen { address: at, source },
     })?;

@@ -232,6 +232,38 @@ async fn rewrites_change_questions_and_answers() {
     assert_eq!(lookup(server, "other.org", Type::A).await, "NXDOMAIN");
 }
 
+/// Groups of a regular expression become parts of the new name, and those of the response parts of the old one.
+#[tokio::test]
+async fn rewrites_by_regular_expressions() {
+    let upstream = Upstream::start(|query| {
+        let asked = query.question.as_ref()?.name.to_string();
+        let known = ["ftp.service.us-west-1.consul.", "web.x.new.", "db.new."];
+        Some(if known.contains(&asked.as_str()) { address_of(query, 1, 60) } else { query.reply(Rcode::NAME_ERROR) })
+    })
+    .await;
+    let rules = "rewrite name regex (.*)-(us-west-1)\\.example\\.org {1}.service.{2}.consul answer auto\n\
+                 rewrite stop {\nname regex (.*)\\.(.*)\\.old {1}.{2}.new\nanswer name (.*)\\.(.*)\\.new {1}.{2}.old\n}\n\
+                 rewrite name regex ^(db)\\.old\\.$ {1}.new.\n";
+    let (_running, server) = start(&format!(". {{\n{rules}forward . {}\n}}", upstream.address)).await;
+    for (question, owner) in [
+        ("FTP-us-west-1.example.org", Some("ftp-us-west-1.example.org")),
+        ("web.x.old", Some("web.x.old")),
+        // Without a rule for the response, the records keep the new name.
+        ("db.old", Some("db.new")),
+        ("web.old", None),
+        ("ftp-us-east-1.example.org", None),
+    ] {
+        let response = ask(server, &query(question, Type::A)).await;
+        assert_eq!(response.question.as_ref().expect("a question").name, name(question));
+        let Some(owner) = owner else {
+            assert_eq!(shown(&response), "NXDOMAIN", "{question}");
+            continue;
+        };
+        assert_eq!(shown(&response), "NOERROR 10.9.9.1", "{question}");
+        assert!(response.answers[0].name.matches(&name(owner)), "{question}: {:?}", response.answers[0].name);
+    }
+}
+
 #[tokio::test]
 async fn hosts_come_before_upstreams() {
     let upstream = Upstream::with(1).await;

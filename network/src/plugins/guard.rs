@@ -145,6 +145,8 @@ fn put_table(batch: &mut Batch<'_>) {
     const IPV4: [u8; 2] = [0x08, 0x00];
     const IPV6: [u8; 2] = [0x86, 0xdd];
     const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+    // Router advertisements and redirects: pods are no routers.
+    const OF_ROUTERS: [&[u8]; 2] = [&[134], &[137]];
     const MULTICAST: [u8; 6] = [0x33, 0x33, 0, 0, 0, 0];
     const MULTICAST_MASK: [u8; 6] = [0xff, 0xff, 0, 0, 0, 0];
     batch.create_table();
@@ -170,6 +172,11 @@ fn put_table(batch: &mut Batch<'_>) {
     let advertises = [Expression::Load(Field::IcmpType, REST), Expression::Equal(REST, &[NEIGHBOUR_ADVERTISEMENT])];
     let advertisement: Vec<_> = is(&IPV6).into_iter().chain(icmp6.clone()).chain(advertises).collect();
     refuse_unless(batch, &advertisement, Field::NeighbourTarget, ADDRESSES6);
+    for kind in OF_ROUTERS {
+        let mut rule: Vec<_> = is(&IPV6).into_iter().chain(icmp6.clone()).collect();
+        rule.extend([Expression::Load(Field::IcmpType, REST), Expression::Equal(REST, kind), Expression::Drop]);
+        batch.rule("pods", &rule);
+    }
     for protocol in [&IPV4, &IPV6] {
         let mut rule = is(protocol).to_vec();
         let destination = Expression::Load(Field::EtherDestination, REST);

@@ -6,4 +6,5 @@ mod external;
 mod faults;
 mod kernel;
 mod sample;
+mod spoofing;
 mod support;

@@ -5,6 +5,7 @@
 
 mod cases;
 mod connections;
+mod lifecycle;
 mod probe;
 mod reference;
 mod support;

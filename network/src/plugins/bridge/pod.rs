@@ -16,6 +16,8 @@ pub(super) fn configure(netns: &Netns, ifname: &str, attachment: &AddResult, is_
     let mut rtnl = netns.run(|| {
         if ipv6 {
             sysctl::set(&format!("ipv6/conf/{ifname}/disable_ipv6"), "0")?;
+            // Its routes are those of the attachment, not those that a neighbour announces.
+            sysctl::set(&format!("ipv6/conf/{ifname}/accept_ra"), "0")?;
         }
         Ok(Rtnl::open())
     })??;
