@@ -4,12 +4,12 @@ use crate::framework::{Descriptor, StartFn};
 use crate::options::Options;
 use crate::{
     bootstrap_tokens, certificates, cluster_role_aggregation, cron_job, custom_resource_definition, daemonset,
-    deployment, device_taint_eviction, disruption, endpoint_drain, endpoints, endpointslice, endpointslice_mirroring, ephemeral_volume,
-    garbage_collector, horizontal_pod_autoscaler, job, local_path, namespace, node_ipam, node_lifecycle,
-    persistentvolume_attach_detach, persistentvolume_binder, persistentvolume_expander, persistentvolume_protection,
-    persistentvolumeclaim_protection, pod_certificate_requests, pod_garbage_collector, replicaset, resource_claim, resource_quota,
-    root_ca, service, service_account, service_account_token, service_cidr, service_repair, statefulset,
-    storage_version_migrator, taint_eviction, trust_bundle, ttl, ttl_after_finished,
+    deployment, device_taint_eviction, disruption, endpoint_drain, endpoints, endpointslice, endpointslice_mirroring,
+    ephemeral_volume, garbage_collector, horizontal_pod_autoscaler, job, local_path, namespace, node_ipam,
+    node_lifecycle, persistentvolume_attach_detach, persistentvolume_binder, persistentvolume_expander,
+    persistentvolume_protection, persistentvolumeclaim_protection, pod_certificate_requests, pod_garbage_collector,
+    replicaset, resource_claim, resource_quota, root_ca, service, service_account, service_account_token, service_cidr,
+    service_repair, statefulset, storage_version_migrator, taint_eviction, trust_bundle, ttl, ttl_after_finished,
     validating_admission_policy_status, volumeattributesclass_protection,
 };
 
@@ -96,13 +96,8 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
     plain("node-ipam-controller", "nodeipam", "node-controller", node_ipam::start),
     plain("node-lifecycle-controller", "nodelifecycle", "node-controller", node_lifecycle::start).workers(|_| 8),
     plain("taint-eviction-controller", "", "node-controller", taint_eviction::start).workers(|_| 8),
-    plain(
-        "device-taint-eviction-controller",
-        "",
-        "device-taint-eviction-controller",
-        device_taint_eviction::start,
-    )
-    .workers(|options| options.concurrent_device_taint_eviction_syncs),
+    plain("device-taint-eviction-controller", "", "device-taint-eviction-controller", device_taint_eviction::start)
+        .workers(|options| options.concurrent_device_taint_eviction_syncs),
     plain("endpointslice-controller", "endpointslice", "endpointslice-controller", endpointslice::start)
         .workers(|options| options.concurrent_service_endpoint_syncs),
     plain("endpoints-controller", "endpoint", "endpoint-controller", endpoints::start)

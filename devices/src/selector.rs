@@ -42,7 +42,9 @@ pub enum SelectorError {
 
 /// Compiled expressions, by text.
 #[derive(Debug, Default)]
-pub struct Selectors(Mutex<HashMap<Arc<str>, Arc<Result<Program, SelectorError>>>>);
+pub struct Selectors(Mutex<HashMap<Arc<str>, Compiled>>);
+
+type Compiled = Arc<Result<Program, SelectorError>>;
 
 impl Selectors {
     /// Whether an expression selects a device of a driver.

@@ -62,7 +62,8 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     claims.on_change(move |change| enqueue_users(&store, &queue, &change.key));
     let (store, by_pool, queue) = (pods.store().clone(), claims.store().clone(), context.queue.clone());
     slices.on_change(move |change| {
-        let pools: BTreeSet<String> = [&change.old, &change.new].into_iter().flatten().flat_map(|slice| pool_of(slice)).collect();
+        let pools: BTreeSet<String> =
+            [&change.old, &change.new].into_iter().flatten().flat_map(|slice| pool_of(slice)).collect();
         for claim in pools.iter().flat_map(|pool| by_pool.find_keys(BY_ALLOCATED_POOL, pool)) {
             enqueue_users(&store, &queue, &claim);
         }

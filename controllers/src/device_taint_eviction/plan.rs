@@ -111,7 +111,8 @@ pub(super) fn condition_of(rule: &Tree, counts: RuleCounts) -> Tree {
         "NoExecute" if counts.evicted > 0 => ("False", "Completed", String::new()),
         "NoExecute" => ("False", "NotStarted", String::new()),
         "None" => {
-            let (published, allocated) = (plural(counts.published, "published device"), plural(counts.allocated, "allocated device"));
+            let (published, allocated) =
+                (plural(counts.published, "published device"), plural(counts.allocated, "allocated device"));
             let message = format!(
                 "{published} selected. {allocated} selected. {} would be evicted in {} if the effect was NoExecute. This \
                  information will not be updated again. Recreate the DeviceTaintRule to trigger an update.",
@@ -124,7 +125,8 @@ pub(super) fn condition_of(rule: &Tree, counts: RuleCounts) -> Tree {
     };
     if counts.evicted > 0 {
         let separator = if message.is_empty() { "" } else { " " };
-        message.push_str(&format!("{separator}{} evicted since starting the controller.", plural(counts.evicted, "pod")));
+        message
+            .push_str(&format!("{separator}{} evicted since starting the controller.", plural(counts.evicted, "pod")));
     }
     tree! {
         "type" => "EvictionInProgress",
@@ -177,7 +179,9 @@ mod tests {
     }
 
     fn evicted_at(taints: &str, tolerations: &str, rules: &[&str]) -> Option<(i64, usize)> {
-        let slice = format!(r#"{{"spec":{{"driver":"x","pool":{{"name":"p"}},"devices":[{{"name":"d","taints":{taints}}}]}}}}"#);
+        let slice = format!(
+            r#"{{"spec":{{"driver":"x","pool":{{"name":"p"}},"devices":[{{"name":"d","taints":{taints}}}]}}}}"#
+        );
         let claim = format!(
             r#"{{"metadata":{{"name":"c","uid":"c"}},"status":{{"reservedFor":[{{"resource":"pods","uid":"u"}}],
                 "allocation":{{"devices":{{"results":[{{"driver":"x","pool":"p","device":"d",

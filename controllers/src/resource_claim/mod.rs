@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use api::Tree;
 use client::index::{CONTROLLER, Index};
-use client::{Change, Client, DeleteOptions, Error, Patch, Queue, Recorder, Resource, Result, Selection, Store, key, split};
+use client::{
+    Change, Client, DeleteOptions, Error, Patch, Queue, Recorder, Resource, Result, Selection, Store, key, split,
+};
 
 use crate::support::PODS;
 use crate::support::resource_claims::{BY_RESOURCE_CLAIM, CLAIMS, claim_names};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use plan::{Claims, ClaimPlan, FINALIZER};
+use plan::{ClaimPlan, Claims, FINALIZER};
 
 const TEMPLATES: Selection = Selection::all(Resource::new("resource.k8s.io", "v1", "resourceclaimtemplates"));
 /// Pods by the keys of the templates that they name.
@@ -64,7 +66,8 @@ fn prefixed(prefix: &str, key: &str) -> client::Key {
 
 fn templates_of(pod: &Tree) -> Vec<String> {
     let namespace = pod.str("metadata.namespace");
-    let names = pod.list("spec.resourceClaims").iter().filter_map(|claim| claim.at("resourceClaimTemplateName").as_str());
+    let names =
+        pod.list("spec.resourceClaims").iter().filter_map(|claim| claim.at("resourceClaimTemplateName").as_str());
     names.map(|name| key(namespace, name).to_string()).collect()
 }
 

@@ -25,7 +25,9 @@ pub(super) trait Claims {
 /// Why a claim is not created.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub(super) enum ClaimError {
-    #[error("PodResourceClaim {claim}: resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found")]
+    #[error(
+        "PodResourceClaim {claim}: resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found"
+    )]
     NoTemplate { claim: String, template: String },
 }
 
@@ -219,7 +221,12 @@ mod tests {
         }
 
         fn owned(&self) -> Vec<Arc<Tree>> {
-            self.claims.iter().filter(|claim| !claim.list("metadata.ownerReferences").is_empty()).cloned().map(Arc::new).collect()
+            self.claims
+                .iter()
+                .filter(|claim| !claim.list("metadata.ownerReferences").is_empty())
+                .cloned()
+                .map(Arc::new)
+                .collect()
         }
     }
 
@@ -303,7 +310,8 @@ mod tests {
 
     fn find(name: &str) -> Option<Arc<Tree>> {
         let phase = if name == "over" { "Succeeded" } else { "Running" };
-        let pod = tree! { "metadata" => tree! { "name" => name, "uid" => name }, "status" => tree! { "phase" => phase } };
+        let pod =
+            tree! { "metadata" => tree! { "name" => name, "uid" => name }, "status" => tree! { "phase" => phase } };
         (name != "gone").then(|| Arc::new(pod))
     }
 

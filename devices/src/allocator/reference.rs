@@ -7,7 +7,8 @@ use api::{Tree, json};
 use podmodel::Node;
 
 use crate::{
-    Allocated, AllocatedState, Allocation, Allocator, Claim, DeviceClass, Inventory, ResourceSlice, Selectors, TaintEffect,
+    Allocated, AllocatedState, Allocation, Allocator, Claim, DeviceClass, Inventory, ResourceSlice, Selectors,
+    TaintEffect,
 };
 
 /// A generator of small numbers, so that a failing seed can be run again.
@@ -170,7 +171,9 @@ impl Case {
             let taints = if one.is_tainted { r#","taints":[{"key":"bad","effect":"NoSchedule"}]"# } else { "" };
             let counters = match one.cost {
                 0 => String::new(),
-                cost => format!(r#","consumesCounters":[{{"counterSet":"s","counters":{{"c":{{"value":"{cost}"}}}}}}]"#),
+                cost => {
+                    format!(r#","consumesCounters":[{{"counterSet":"s","counters":{{"c":{{"value":"{cost}"}}}}}}]"#)
+                }
             };
             format!(
                 r#"{{"name":"{}","attributes":{{"model":{{"string":"{}"}},"numa":{{"int":{}}}}}{taints}{counters}}}"#,
@@ -187,7 +190,8 @@ impl Case {
                 0 => r#""allocationMode":"All""#.to_string(),
                 count => format!(r#""count":{count}"#),
             };
-            let model = |model: &String| format!(r#"{{"cel":{{"expression":"device.attributes['x'].model == '{model}'"}}}}"#);
+            let model =
+                |model: &String| format!(r#"{{"cel":{{"expression":"device.attributes['x'].model == '{model}'"}}}}"#);
             let selectors = one.model.as_ref().map(model).unwrap_or_default();
             let tolerations = if one.tolerates { r#"{"key":"bad","operator":"Exists"}"# } else { "" };
             format!(r#""deviceClassName":"x",{mode},"selectors":[{selectors}],"tolerations":[{tolerations}]"#)
@@ -195,7 +199,8 @@ impl Case {
         let request = |(at, alternatives): (usize, &Vec<PlainRequest>)| match alternatives.as_slice() {
             [one] => format!(r#"{{"name":"r{at}","exactly":{{{}}}}}"#, fields(one)),
             more => {
-                let list = more.iter().enumerate().map(|(index, one)| format!(r#"{{"name":"s{index}",{}}}"#, fields(one)));
+                let list =
+                    more.iter().enumerate().map(|(index, one)| format!(r#"{{"name":"s{index}",{}}}"#, fields(one)));
                 format!(r#"{{"name":"r{at}","firstAvailable":[{}]}}"#, list.collect::<Vec<_>>().join(","))
             }
         };
@@ -237,7 +242,8 @@ fn allocate(case: &Case) -> Option<Vec<(String, String)>> {
     inventory.put_slice(ResourceSlice::read(&read(&slice("counters", &counters))));
     inventory.put_class(DeviceClass::read(&read(r#"{"metadata":{"name":"x"}}"#)));
     let taken = case.devices.iter().filter(|device| device.is_taken);
-    let taken: Vec<String> = taken.map(|one| format!(r#"{{"driver":"x","pool":"p","device":"{}"}}"#, one.name)).collect();
+    let taken: Vec<String> =
+        taken.map(|one| format!(r#"{{"driver":"x","pool":"p","device":"{}"}}"#, one.name)).collect();
     let taken = Allocation::read(&read(&format!(r#"{{"devices":{{"results":[{}]}}}}"#, taken.join(","))));
     let (mut claims, pending, selectors) = (AllocatedState::default(), AllocatedState::default(), Selectors::default());
     claims.add(&taken);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use api::json::decode;
 use api::{Tree, list, tree};
-use scheduler::config::Configuration;
 use cluster::control_plane::Controllers;
+use scheduler::config::Configuration;
 use testkit::{Client, Cluster};
 
 use super::{NODES, PODS, add_node, condition, create, is_bound, pod};
@@ -172,7 +172,8 @@ async fn pods_of_tainted_devices_are_evicted() {
     let evicted = client.until(&path, |_, pod| pod.at("metadata").has("deletionTimestamp")).await;
     let reason = condition(&evicted, "DisruptionTarget").map(|one| one.str("reason").to_string());
     assert_eq!(reason.as_deref(), Some("DeletionByDeviceTaintManager"));
-    let reported = |rule: &Tree| rule.list("status.conditions").iter().any(|one| one.str("type") == "EvictionInProgress");
+    let reported =
+        |rule: &Tree| rule.list("status.conditions").iter().any(|one| one.str("type") == "EvictionInProgress");
     client.until(&format!("{rules}/broken"), |_, rule| reported(rule)).await;
 }
 
@@ -188,7 +189,10 @@ async fn a_failing_selector_is_an_error_of_the_attempt() {
     let condition = condition(&failed, "PodScheduled").expect("it was there");
     assert_eq!(condition.str("reason"), "SchedulerError");
     let text = condition.str("message");
-    assert!(text.starts_with("running \"DynamicResources\" filter plugin: claim default/c: selector #0 on device "), "{text}");
+    assert!(
+        text.starts_with("running \"DynamicResources\" filter plugin: claim default/c: selector #0 on device "),
+        "{text}"
+    );
     assert_eq!(client.get(&format!("{NODES}/a")).await.code, 200);
     assert_eq!(client.get(&format!("{PODS}/p")).await.tree().str("spec.nodeName"), "");
 }
