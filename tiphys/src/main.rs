@@ -15,11 +15,15 @@ fn main() -> ExitCode {
     if network::plugins::find(name).is_some() {
         return network::executable::main(name);
     }
+    if name == "kubectl" {
+        return kubectl::main(std::env::args_os().skip(1));
+    }
     match arguments.next().as_deref() {
         // What pods' shims are forked from: it must stay small, so nothing else comes before it.
         Some(runtime::zygote::COMMAND) => runtime::zygote::main(),
         Some(hosts::init::HOST_COMMAND) => hosts::init::run_host(arguments),
         Some(hosts::init::INIT_COMMAND) => hosts::init::run_init(arguments),
+        Some("kubectl") => kubectl::main(std::env::args_os().skip(2)),
         Some("hello") => runtime::hello::main(arguments),
         Some("cri") => runtime::cli::main(std::iter::once("tiphys cri".to_string()).chain(arguments)),
         Some("images") => runtime::images::cli::main(arguments.map(Into::into)),

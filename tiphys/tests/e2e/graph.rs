@@ -100,6 +100,10 @@ fn crates_have_no_forbidden_dependencies() {
             &["proxy", "dns", "networkpolicy", "kubelet", "cri", "runtime", "kinds", "store", "server", "cluster"],
         ),
         ("streaming", &["api", "kinds", "store", "server", "client", "cri", "rustls"]),
+        (
+            "kubectl",
+            &["kinds", "store", "server", "controllers", "scheduler", "kubelet", "runtime", "cluster", "descriptions"],
+        ),
         ("server", &["client", "cluster", "controllers", "scheduler"]),
     ];
     for (package, absent) in absences {

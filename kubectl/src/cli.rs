@@ -1,0 +1,150 @@
+//! The command line: finds the command, parses its flags, runs it, and reports its error.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use crate::command::Command;
+use crate::commands::ROOT;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::flags::{ParseError, parse};
+use crate::globals::GLOBALS;
+use crate::{help, kuberc, plugins, suggest};
+
+/// Runs a command line without the program's name; returns the exit code.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<String> = arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let (text, code) = error.report();
+            eprint!("{text}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(arguments: Vec<String>) -> Result<()> {
+    let arguments = kuberc::expand_alias(arguments)?;
+    let (command, path, rest) = find(&arguments)?;
+    let Some(function) = command.run else { return group_help(command, &path, &rest) };
+    let mut groups: Vec<&[crate::flags::Flag]> = command.flags.to_vec();
+    groups.push(GLOBALS);
+    let parsed = match parse(&groups, &rest, !command.stops_at_arguments) {
+        Ok(parsed) => parsed,
+        Err(ParseError::Help) => {
+            print!("{}", help::command(command, &path));
+            return Ok(());
+        }
+        Err(error) => return Err(usage(&error, &groups, &path)),
+    };
+    let mut context = Context::new(path, command, parsed.arguments, parsed.dash, parsed.values);
+    kuberc::set_defaults(&mut context)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(function(&context));
+    let flushed = context.flush();
+    // A task that still reads a terminal must not keep the process.
+    runtime.shutdown_background();
+    result?;
+    flushed?;
+    if context.flags.bool("warnings-as-errors") && context.warning_count() > 0 {
+        let count = context.warning_count();
+        let noun = if count == 1 { "warning" } else { "warnings" };
+        return Err(Error::Message(format!("{count} {noun} received")));
+    }
+    Ok(())
+}
+
+fn usage(error: &ParseError, groups: &[&[crate::flags::Flag]], path: &str) -> Error {
+    let mut text = format!("{error}\nSee '{path} --help' for usage.");
+    if let ParseError::Unknown(name) = error {
+        let names = groups.iter().flat_map(|group| group.iter()).filter(|flag| !flag.is_hidden).map(|flag| flag.name);
+        if let Some(nearest) = suggest::nearest(name, names) {
+            text.push_str(&format!("\nhint: did you mean --{nearest}?"));
+        }
+    }
+    Error::Message(text)
+}
+
+/// The command that the arguments name, its path, and the arguments without the names. Global flags may come first.
+fn find(arguments: &[String]) -> Result<(&'static Command, String, Vec<String>)> {
+    let (mut command, mut path) = (&ROOT, "kubectl".to_string());
+    let mut rest: Vec<String> = Vec::new();
+    let mut left = arguments;
+    while !command.children.is_empty() {
+        let Some((argument, after)) = left.split_first() else { break };
+        if argument == "--" {
+            break;
+        }
+        if argument.starts_with('-') && argument.len() > 1 {
+            let takes_next = takes_next(command, argument);
+            let count = if takes_next { 2.min(left.len()) } else { 1 };
+            rest.extend_from_slice(&left[..count]);
+            left = &left[count..];
+            continue;
+        }
+        let Some(child) = command.child(argument) else {
+            if std::ptr::eq(command, &ROOT) {
+                plugins::run(left, &rest)?;
+                return Err(unknown(command, &path, argument));
+            }
+            break;
+        };
+        path = format!("{path} {}", child.name);
+        command = child;
+        left = after;
+    }
+    rest.extend_from_slice(left);
+    Ok((command, path, rest))
+}
+
+/// Whether the value of a flag is the next argument.
+fn takes_next(command: &Command, argument: &str) -> bool {
+    if argument.contains('=') {
+        return false;
+    }
+    let mut known = command.flags.iter().flat_map(|group| group.iter()).chain(GLOBALS);
+    let flag = match argument.strip_prefix("--") {
+        Some(name) => known.find(|flag| flag.name == name),
+        None if argument.len() == 2 => known.find(|flag| argument[1..].starts_with(flag.short)),
+        None => None,
+    };
+    flag.is_some_and(|flag| flag.bare.is_none())
+}
+
+fn unknown(command: &Command, path: &str, name: &str) -> Error {
+    let similar: Vec<&str> =
+        command.children.iter().map(|child| child.name).filter(|child| suggest::is_similar(name, child)).collect();
+    let mut text = format!("unknown command \"{name}\" for \"{path}\"");
+    if !similar.is_empty() {
+        text.push_str("\n\nDid you mean this?\n");
+        similar.iter().for_each(|name| text.push_str(&format!("\t{name}\n")));
+    }
+    Error::Message(text)
+}
+
+/// A group of commands without one of them: its help, or an error.
+fn group_help(command: &'static Command, path: &str, rest: &[String]) -> Result<()> {
+    let groups: &[&[crate::flags::Flag]] = &[GLOBALS];
+    match parse(groups, rest, true) {
+        Ok(parsed) => match parsed.arguments.first() {
+            Some(name) if !std::ptr::eq(command, &ROOT) => {
+                let text = format!(
+                    "unknown command \"{}\"\nSee '{path} -h' for help and examples",
+                    parsed.arguments.join(" ")
+                );
+                let _ = name;
+                Err(Error::Message(text))
+            }
+            _ => {
+                print!("{}", help::command(command, path));
+                Ok(())
+            }
+        },
+        Err(ParseError::Help) => {
+            print!("{}", help::command(command, path));
+            Ok(())
+        }
+        Err(error) => Err(usage(&error, groups, path)),
+    }
+}

@@ -1,0 +1,83 @@
+//! Values of flags, with the errors of Go's parsers.
+
+use super::{Flag, Kind};
+
+/// Go's booleans.
+pub(super) fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Decimal, or with a prefix like Go's literals.
+pub(super) fn parse_int(text: &str) -> Option<i64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let (radix, digits) = match lower.as_bytes() {
+        [b'0', b'x', ..] => (16, &lower[2..]),
+        [b'0', b'o', ..] => (8, &lower[2..]),
+        [b'0', b'b', ..] => (2, &lower[2..]),
+        [b'0', _, ..] => (8, &lower[1..]),
+        _ => (10, lower.as_str()),
+    };
+    if digits.starts_with(['-', '+']) {
+        return None;
+    }
+    let value = i128::from_str_radix(digits, radix).ok()?;
+    i64::try_from(if negative { -value } else { value }).ok()
+}
+
+/// Values separated by commas; quotes allow commas in them.
+pub(super) fn split_csv(text: &str) -> Vec<String> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    let (mut all, mut current, mut quoted) = (Vec::new(), String::new(), false);
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '"' if quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                current.push('"');
+            }
+            '"' if quoted || current.is_empty() => quoted = !quoted,
+            ',' if !quoted => all.push(std::mem::take(&mut current)),
+            char => current.push(char),
+        }
+    }
+    all.push(current);
+    all
+}
+
+/// The problem of a value, in the words of Go's parser.
+pub(super) fn check(flag: &Flag, text: &str) -> Result<(), String> {
+    let number = |function: &str, low: i64, high: i64| {
+        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+        match parse_int(text) {
+            Some(value) if (low..=high).contains(&value) => Ok(()),
+            Some(_) => Err(format!("strconv.{function}: parsing {}: value out of range", api::field::go_quote(text))),
+            None if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.len() > 18 => {
+                Err(format!("strconv.{function}: parsing {}: value out of range", api::field::go_quote(text)))
+            }
+            None => Err(format!("strconv.{function}: parsing {}: invalid syntax", api::field::go_quote(text))),
+        }
+    };
+    match flag.kind {
+        Kind::Bool if parse_bool(text).is_none() => {
+            Err(format!("strconv.ParseBool: parsing {}: invalid syntax", api::field::go_quote(text)))
+        }
+        Kind::Int | Kind::Int64 => number("ParseInt", i64::MIN, i64::MAX),
+        Kind::Int32 => number("ParseInt", i32::MIN.into(), i32::MAX.into()),
+        Kind::Uint16 => number("ParseUint", 0, u16::MAX.into()),
+        Kind::Float if text.parse::<f64>().is_err() => {
+            Err(format!("strconv.ParseFloat: parsing {}: invalid syntax", api::field::go_quote(text)))
+        }
+        Kind::Duration => api::time::parse_duration(text).map(drop).map_err(|error| error.to_string()),
+        _ => Ok(()),
+    }
+}
