@@ -70,8 +70,8 @@ pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcil
     });
     let (store, all, queue) = (pods.store().clone(), claims.store().clone(), context.queue.clone());
     rules.on_change(move |change| {
-        let spec = |rule: &Option<Arc<Tree>>| rule.as_ref().map(|rule| rule.at("spec").clone());
-        if spec(&change.old) == spec(&change.new) {
+        let spec = |rule: Option<&Tree>| rule.map(|rule| rule.at("spec").clone());
+        if spec(change.old.as_deref()) == spec(change.new.as_deref()) {
             return;
         }
         for claim in all.all().iter().filter(|claim| is_allocated(claim)) {

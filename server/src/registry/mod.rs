@@ -5,6 +5,7 @@ pub mod admission;
 pub(crate) mod alloc;
 pub mod announce;
 pub(crate) mod conversion;
+pub(crate) mod device_claims;
 pub(crate) mod edit;
 pub(crate) mod escalation;
 pub(crate) mod hooks;

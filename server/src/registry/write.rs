@@ -18,7 +18,7 @@ use crate::registry::Registry;
 use crate::registry::admission::{self, Attributes, Operation, resource_quota};
 use crate::registry::options::WriteOptions;
 use crate::registry::versions::Versions;
-use crate::registry::{announce, conversion, escalation, hooks, initializers, policy_params};
+use crate::registry::{announce, conversion, device_claims, escalation, hooks, initializers, policy_params};
 use crate::storage::cache::Item;
 use crate::storage::fence;
 use crate::storage::resource::{Resource, fill_hole};
@@ -151,6 +151,7 @@ impl<'a> Scope<'a> {
         hooks::complete(self, &mut object, None)?;
         kind.fill(&mut object);
         let mut errors = Errors::new();
+        device_claims::check(self, &object, None, &mut errors).await;
         kind.validate_create(&object, &mut errors);
         warnings.extend_from_slice(errors.warnings());
         if errors.is_empty() {
@@ -362,6 +363,7 @@ impl<'a> Scope<'a> {
         keep_deletion(&mut object, old);
         hooks::complete(self, &mut object, Some(old))?;
         kind.fill(&mut object);
+        device_claims::check(self, &object, Some(old), &mut errors).await;
         kind.validate_metadata_update(&object, old, &mut errors);
         hooks::validate_update(self, &object, old, &mut errors);
         warnings.extend_from_slice(errors.warnings());

@@ -2,6 +2,7 @@
 //! objects of their pods, and reviews match authorization.
 
 mod creating;
+mod devices;
 
 use api::{Tree, json, list, tree};
 use testkit::{Client, Cluster, Reply, Storage, Watch};
