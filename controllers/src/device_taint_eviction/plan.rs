@@ -27,7 +27,7 @@ pub(super) trait Devices {
 
 /// When a pod has to be evicted; None if it may stay.
 pub(super) fn eviction_of(pod: &Tree, devices: &impl Devices) -> Option<Eviction> {
-    if pod.str("spec.nodeName").is_empty() || pod.has("metadata.deletionTimestamp") {
+    if pod.str("spec.nodeName").is_empty() || pod.at("metadata").has("deletionTimestamp") {
         return None;
     }
     let uid = pod.str("metadata.uid");

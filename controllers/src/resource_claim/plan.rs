@@ -44,7 +44,7 @@ pub(super) struct PodPlan {
 
 pub(super) fn plan_pod(pod: &Tree, claims: &impl Claims) -> PodPlan {
     let mut plan = PodPlan::default();
-    if !may_run(pod) || pod.has("metadata.deletionTimestamp") {
+    if !may_run(pod) || pod.at("metadata").has("deletionTimestamp") {
         return plan;
     }
     for pod_claim in pod.list("spec.resourceClaims") {
@@ -154,7 +154,7 @@ pub(super) fn status_patch(pod: &Tree, new: &[(String, String)]) -> Tree {
 /// Whether a pod may still run: otherwise it needs no claims.
 pub(super) fn may_run(pod: &Tree) -> bool {
     let is_over = matches!(pod.str("status.phase"), "Succeeded" | "Failed");
-    let is_deleted = pod.has("metadata.deletionTimestamp") && pod.str("spec.nodeName").is_empty();
+    let is_deleted = pod.at("metadata").has("deletionTimestamp") && pod.str("spec.nodeName").is_empty();
     !is_over && !is_deleted
 }
 
@@ -186,7 +186,7 @@ pub(super) fn plan_unused(claim: &Tree, find: impl Fn(&str) -> Option<Arc<Tree>>
         plan.reserved_for = Some(remaining);
         plan.deallocate = is_unused && has_finalizer && is_allocated(claim);
         plan.remove_finalizer = has_finalizer && (plan.deallocate || !is_allocated(claim));
-    } else if has_finalizer && is_unused && claim.has("metadata.deletionTimestamp") {
+    } else if has_finalizer && is_unused && claim.at("metadata").has("deletionTimestamp") {
         plan.deallocate = is_allocated(claim);
         plan.remove_finalizer = true;
     }

@@ -64,7 +64,7 @@ async fn write(
 ) -> Result<WrittenClaim> {
     let (namespace, name) = (claim.str("metadata.namespace").to_string(), claim.str("metadata.name").to_string());
     let failed = |what: &str| Err(Error::failed(format!("claim {namespace}/{name} {what} in the meantime")));
-    if claim.str("metadata.uid") != uid || claim.has("metadata.deletionTimestamp") {
+    if claim.str("metadata.uid") != uid || claim.at("metadata").has("deletionTimestamp") {
         return failed("got deleted");
     }
     let is_allocated = claim.get("status").is_some_and(|status| status.has("allocation"));
