@@ -14,8 +14,17 @@ use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 const COPY_BUDGET: usize = 1 << 18;
 const MAX_DUPLICATES: usize = 100;
 
+/// Which plain words are booleans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Booleans {
+    /// YAML 1.1: also `yes`, `no`, `on`, `off`, `y` and `n`.
+    Words,
+    /// YAML 1.2: `true` and `false`.
+    Core,
+}
+
 /// The first document and its duplicate keys.
-pub(super) fn document(text: &str) -> Result<(Tree, Vec<String>), Error> {
+pub(super) fn document(text: &str, booleans: Booleans) -> Result<(Tree, Vec<String>), Error> {
     let options = granit_parser::options! {
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: MAX_DEPTH,
@@ -26,6 +35,7 @@ pub(super) fn document(text: &str) -> Result<(Tree, Vec<String>), Error> {
         anchors: HashMap::new(),
         budget: COPY_BUDGET,
         duplicates: Vec::new(),
+        booleans,
     };
     let tree = decoder.first()?;
     Ok((tree, decoder.duplicates))
@@ -38,6 +48,7 @@ struct Decoder<'a> {
     anchors: HashMap<usize, Tree>,
     budget: usize,
     duplicates: Vec<String>,
+    booleans: Booleans,
 }
 
 impl<'a> Decoder<'a> {
@@ -78,7 +89,7 @@ impl<'a> Decoder<'a> {
         }
         let anchor = event.anchor_id();
         let tree = match event {
-            Event::Scalar(text, style, _, tag) => scalar(&text, style, tag.as_deref())?,
+            Event::Scalar(text, style, _, tag) => scalar(&text, style, tag.as_deref(), self.booleans)?,
             Event::SequenceStart(..) => self.list(depth)?,
             Event::MappingStart(..) => self.map(depth)?,
             Event::Alias(id) => return self.alias(id, depth),
@@ -225,8 +236,13 @@ fn weight(tree: &Tree) -> usize {
     }
 }
 
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Tree, Error> {
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, booleans: Booleans) -> Result<Tree, Error> {
+    let is_word =
+        || booleans == Booleans::Core && !text.eq_ignore_ascii_case("true") && !text.eq_ignore_ascii_case("false");
     let tree = match tag.map(|tag| tag.core_suffix()) {
+        None if style == ScalarStyle::Plain && matches!(resolve::plain(text), resolve::Plain::Bool(_)) && is_word() => {
+            Tree::Str(Str::new(text))
+        }
         None if style == ScalarStyle::Plain => resolve::as_tree(resolve::plain(text), text),
         Some(Some("int" | "float" | "bool" | "null")) => resolve::as_tree(resolve::plain(text), text),
         Some(Some("binary")) => binary(text)?,

@@ -66,11 +66,17 @@ pub fn decode(bytes: &[u8]) -> Result<Tree, Error> {
     decode_as(bytes, None, &mut Strict::default())
 }
 
+/// Any YAML with the booleans of YAML 1.2 only, as kustomize and KYAML read it: `yes` and `on` are strings.
+pub fn decode_core(bytes: &[u8]) -> Result<Tree, Error> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8)?;
+    Ok(decode::document(text, decode::Booleans::Core)?.0)
+}
+
 /// The first document, of a known type. Duplicate keys are reported together with their lines; unknown fields are
 /// dropped and reported sorted by name, since upstream converts the document to JSON first.
 pub fn decode_as(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict) -> Result<Tree, Error> {
     let text = std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8)?;
-    let (mut tree, duplicates) = decode::document(text)?;
+    let (mut tree, duplicates) = decode::document(text, decode::Booleans::Words)?;
     if !duplicates.is_empty() {
         strict.push(format!("{DUPLICATES}\n  {}", duplicates.join("\n  ")));
     }
@@ -127,6 +133,13 @@ mod tests {
     fn json_of(text: &str) -> String {
         let tree = decode(text.as_bytes()).unwrap_or_else(|error| panic!("{text:?}: {error}"));
         String::from_utf8(json::encode(&tree, None)).expect("UTF-8")
+    }
+
+    #[test]
+    fn booleans_of_the_core_schema_are_no_words() {
+        let tree = decode_core(b"{a: yes, on: off, n: [y, true, False, !!bool yes]}").expect("valid YAML");
+        let want = r#"{"a":"yes","n":["y",true,false,true],"on":"off"}"#;
+        assert_eq!(String::from_utf8_lossy(&json::encode(&tree, None)), want);
     }
 
     #[test]

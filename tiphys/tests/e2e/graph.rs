@@ -27,6 +27,7 @@ fn crates_have_no_forbidden_dependencies() {
         ("oracle", &["podmodel", "scheduler", "client", "kinds", "tokio"]),
         ("api", &["tokio", "kinds", "store", "server", "hyper", "k8s-openapi", "serde_json"]),
         ("cel", &["tokio", "hyper", "http", "kinds", "store", "server", "client", "serde_json"]),
+        ("kustomize", &["tokio", "http", "kinds", "cel", "client", "server", "store", "serde_json"]),
         ("gotemplate", &["tokio", "http", "kinds", "cel", "client", "server", "store", "serde_json"]),
         ("jsonpath", &["tokio", "http", "kinds", "cel", "client", "server", "store", "serde_json"]),
         ("kinds", &["tokio", "hyper", "http", "store", "server", "descriptions", "k8s-openapi"]),
