@@ -12,7 +12,7 @@ use tokio::sync::OnceCell as AsyncCell;
 use crate::command::Command;
 use crate::discovery::{Cache, Mapper, Resource, read_groups};
 use crate::error::{Error, Result, message};
-use crate::flags::Values;
+use crate::flags::{Kind, Values};
 use crate::kubeconfig::{self, Config, Connection, Impersonation, Overrides, Paths};
 use crate::transport::{Client, Options, RequestLog, Warnings};
 
@@ -153,7 +153,8 @@ impl Context {
         Ok(Overrides {
             context: text("context"),
             cluster: text("cluster"),
-            user: text("user"),
+            // A binding's subjects have a flag with the same name, which is a list.
+            user: if self.flags.kind("user") == Some(Kind::Text) { text("user") } else { String::new() },
             namespace: text("namespace"),
             server: text("server"),
             tls_server_name: text("tls-server-name"),

@@ -106,6 +106,7 @@ impl Error {
             Error::Many(errors) if errors.len() == 1 => return errors[0].report(),
             Error::Many(errors) => errors.iter().map(|error| ended(&error.line())).collect(),
             Error::Message(text) if text.starts_with("error: ") => text.clone(),
+            Error::NoResource(_) => format!("error: {self}"),
             Error::Message(text) => format!("error: {text}"),
             Error::Io(error) => format!("error: {}", io_text(error)),
             _ => self.line(),
@@ -224,7 +225,7 @@ mod tests {
             Error::Many(vec![server(Status::not_found("", "pods", "a")), Error::new("b")]),
             "Error from server (NotFound): pods \"a\" not found\nb\n",
         );
-        check(Error::NoResource("x".into()), "the server doesn't have a resource type \"x\"\n");
+        check(Error::NoResource("x".into()), "error: the server doesn't have a resource type \"x\"\n");
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub(crate) fn propagation(context: &Context) -> Result<&'static str> {
             Ok("Orphan")
         }
         other => {
-            message(format!("Invalid cascade value ({other}). Must be \"background\", \"foreground\", or \"orphan\"."))
+            message(format!("invalid cascade value ({other}). Must be \"background\", \"foreground\", or \"orphan\""))
         }
     }
 }
@@ -148,8 +148,9 @@ async fn run(context: &Context) -> Result<()> {
             return context.print("deletion is cancelled\n");
         }
     }
+    let is_empty = infos.is_empty();
     let (deleted, errors) = delete_all(context, &plan, infos, ignores, found.errors).await?;
-    if deleted.is_empty() && errors.is_empty() {
+    if is_empty && errors.is_empty() {
         context.print("No resources found\n")?;
     }
     Error::all(errors)?;

@@ -3,17 +3,36 @@
 mod api_resources;
 mod api_versions;
 mod apply;
+mod auth;
 mod common;
+mod config;
+mod cp;
 mod create;
 mod delete;
 mod describe;
 mod diff3;
 mod edit;
+mod exec;
+mod explain;
+mod expose;
 mod get;
 mod hash;
+mod logs;
+mod metadata;
+mod misc;
+mod nodes;
 mod options;
+mod pods;
+mod port_forward;
+mod replace;
+mod rollout;
+mod run;
+mod scale;
+mod set;
+mod terminal;
 mod version;
 mod wait;
+mod watching;
 
 use crate::command::Command;
 
@@ -25,14 +44,41 @@ pub(crate) static ROOT: Command = Command {
     long: "kubectl controls a Kubernetes cluster: it reads and changes its objects through the API.",
     children: &[
         &create::CREATE,
+        &expose::EXPOSE,
+        &run::RUN,
+        &set::SET,
+        &explain::EXPLAIN,
         &get::GET,
         &edit::EDIT,
         &delete::DELETE,
-        &apply::APPLY,
-        &wait::WAIT,
+        &rollout::ROLLOUT,
+        &scale::SCALE,
+        &expose::AUTOSCALE,
+        &auth::CERTIFICATE,
+        &misc::CLUSTER_INFO,
+        &misc::TOP,
+        &nodes::CORDON,
+        &nodes::UNCORDON,
+        &nodes::DRAIN,
+        &nodes::TAINT,
         &describe::DESCRIBE,
+        &logs::LOGS,
+        &exec::ATTACH,
+        &exec::EXEC,
+        &port_forward::PORT_FORWARD,
+        &cp::CP,
+        &auth::AUTH,
+        &misc::EVENTS,
+        &apply::APPLY,
+        &scale::PATCH,
+        &replace::REPLACE,
+        &wait::WAIT,
+        &metadata::LABEL,
+        &metadata::ANNOTATE,
         &api_resources::API_RESOURCES,
         &api_versions::API_VERSIONS,
+        &config::CONFIG,
+        &misc::PLUGIN,
         &options::OPTIONS,
         &version::VERSION,
     ],

@@ -128,7 +128,7 @@ async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;
     let texts = flags.list("for");
     if texts.is_empty() {
-        return message("required flag(s) \"for\" not set");
+        return message("unrecognized condition: \"\"");
     }
     let goals: Vec<Goal> = texts.iter().map(|text| Goal::parse(text)).collect::<Result<_>>()?;
     let printer = Printer::new(context, false)?;
@@ -145,12 +145,16 @@ async fn run(context: &Context) -> Result<()> {
     let mut errors = Vec::new();
     for info in &found.infos {
         for goal in &goals {
+            // What is gone already is nothing to report.
+            if matches!(goal, Goal::Delete) && is_gone(context, info).await? {
+                continue;
+            }
             let reached = if limit.is_zero() {
                 check_once(context, info, goal).await
             } else {
                 tokio::time::timeout_at(deadline, wait(context, info, goal, ""))
                     .await
-                    .unwrap_or_else(|_| timed_out(goal, info))
+                    .unwrap_or_else(|_| timed_out(info))
             };
             match reached {
                 Ok(object) => printer.print_result(
@@ -166,8 +170,15 @@ async fn run(context: &Context) -> Result<()> {
     Error::all(errors)
 }
 
-fn timed_out<T>(goal: &Goal, info: &Info) -> Result<T> {
-    let _ = goal;
+async fn is_gone(context: &Context, info: &Info) -> Result<bool> {
+    match context.client().await?.tree(&Request::get(info.path())).await {
+        Ok(_) => Ok(false),
+        Err(error) if error.is_not_found() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn timed_out<T>(info: &Info) -> Result<T> {
     message(format!("timed out waiting for the condition on {}/{}", info.resource.qualified(), info.name))
 }
 
@@ -247,7 +258,7 @@ pub(crate) async fn wait_for_deletion(context: &Context, deleted: &[Deletion], l
         let waiting = wait(context, &deletion.info, &Goal::Delete, &deletion.uid);
         match tokio::time::timeout_at(deadline, waiting).await {
             Ok(result) => drop(result?),
-            Err(_) => return timed_out(&Goal::Delete, &deletion.info),
+            Err(_) => return timed_out(&deletion.info),
         }
     }
     Ok(())

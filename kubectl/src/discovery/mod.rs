@@ -36,10 +36,20 @@ impl Resource {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
+    /// The name in warnings: `nodes`, or `clusterroles` with `in group` and the group.
+    pub(crate) fn plural_in_group(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}' in group '{}", self.plural, self.group) }
+    }
+
     /// `deployment.apps`, as messages name an object.
     pub(crate) fn kind_name(&self) -> String {
         let kind = self.kind.to_lowercase();
         if self.group.is_empty() { kind } else { format!("{kind}.{}", self.group) }
+    }
+
+    /// `Deployment.apps`, as errors name a kind.
+    pub(crate) fn kind_name_upper(&self) -> String {
+        if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 
     /// Whether the server serves a verb.

@@ -94,6 +94,11 @@ impl Values {
         self.known.contains_key(name)
     }
 
+    /// The type of a flag's value.
+    pub(crate) fn kind(&self, name: &str) -> Option<Kind> {
+        self.known.get(name).map(|flag| flag.kind)
+    }
+
     /// Whether the command line names the flag.
     pub(crate) fn changed(&self, name: &str) -> bool {
         self.set.contains_key(name)

@@ -162,10 +162,9 @@ fn context(config: &Config, flags: &Overrides) -> Result<Tree> {
     match config.get(Section::Contexts, name) {
         Some(context) => Ok(context.clone()),
         None if name.is_empty() => Ok(Tree::Null),
-        None if !flags.context.is_empty() || !config.entries.is_empty() => {
-            message(format!("context \"{name}\" does not exist"))
+        None => {
+            Err(Error::Plain(format!("Error in configuration: context was not found for specified context: {name}")))
         }
-        None => message(format!("context \"{name}\" does not exist")),
     }
 }
 

@@ -295,12 +295,8 @@ impl Select {
         };
         let name = object.str("metadata.name").to_string();
         let mut namespace = String::new();
-        if resource.is_namespaced {
-            let (default, is_explicit) = if self.is_local && context.config()?.is_empty() {
-                (context.flags.str("namespace").to_string(), context.flags.changed("namespace"))
-            } else {
-                context.namespace()?
-            };
+        if resource.is_namespaced && !self.is_local {
+            let (default, is_explicit) = context.namespace()?;
             namespace = object.str("metadata.namespace").to_string();
             if !namespace.is_empty() && is_explicit && namespace != default {
                 return message(format!(
@@ -481,7 +477,7 @@ pub(crate) async fn list_pages(
                 token = status.continue_token.clone().unwrap_or_default();
                 continue;
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(list_error(error, resource, query)),
         };
         token = tree.str("metadata.continue").to_string();
         page(tree).await?;
@@ -489,4 +485,23 @@ pub(crate) async fn list_pages(
             return Ok(());
         }
     }
+}
+
+/// A rejected list, with what was asked for.
+fn list_error(mut error: Error, resource: &Resource, query: &ListQuery) -> Error {
+    if let Error::Server { status, .. } = &mut error
+        && matches!(&*status.reason, "BadRequest" | "NotFound")
+    {
+        let subject = format!("{}/{}, Resource={}", resource.group, resource.version, resource.plural);
+        let subject = api::field::go_quote(&subject);
+        let text = std::mem::take(&mut status.message);
+        status.message = if query.selector.is_empty() && query.field_selector.is_empty() {
+            format!("Unable to list {subject}: {text}")
+        } else {
+            let quote = api::field::go_quote;
+            let (labels, fields) = (quote(&query.selector), quote(&query.field_selector));
+            format!("Unable to find {subject} that match label selector {labels}, field selector {fields}: {text}")
+        };
+    }
+    error
 }

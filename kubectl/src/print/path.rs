@@ -35,12 +35,12 @@ impl JsonPath {
 
     /// The output for an object.
     pub(crate) fn execute(&self, tree: &Tree) -> Result<String> {
-        self.template.execute(tree).map_err(|error| self.failure(&error.to_string()))
+        self.template.execute(tree).map_err(|error| self.failure(&error.to_string(), tree))
     }
 
     /// The output for an object as JSON.
     pub(crate) fn execute_json(&self, tree: &Tree) -> Result<String> {
-        self.template.execute_json(tree).map_err(|error| self.failure(&error.to_string()))
+        self.template.execute_json(tree).map_err(|error| self.failure(&error.to_string(), tree))
     }
 
     /// The values that the first expression finds.
@@ -49,7 +49,13 @@ impl JsonPath {
         Ok(found.into_iter().flatten().map(|value| value.into_owned()).collect())
     }
 
-    fn failure(&self, error: &str) -> Error {
-        Error::new(format!("error executing jsonpath {}: {error}", api::field::go_quote(&self.text)))
+    fn failure(&self, error: &str, tree: &Tree) -> Error {
+        Error::new(format!(
+            "error executing jsonpath {}: Error executing template: {error}. Printing more information for debugging the \
+             template:\n\ttemplate was:\n\t\t{}\n\tobject given to jsonpath engine was:\n\t\t{}\n\n\n",
+            api::field::go_quote(&self.text),
+            self.text,
+            gotemplate::go_syntax(tree)
+        ))
     }
 }

@@ -115,7 +115,7 @@ impl TablePrinter {
     fn push_labels(&self, object: &Tree, cells: &mut Vec<String>) {
         let labels = object.map("metadata.labels");
         for label in &self.options.label_columns {
-            cells.push(labels.get(label).map_or("<none>".to_string(), cell_text));
+            cells.push(labels.get(label).map_or(String::new(), cell_text));
         }
         if self.options.show_labels {
             let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={}", cell_text(value))).collect();
@@ -211,7 +211,7 @@ mod tests {
                 show_labels: true,
                 ..plain()
             },
-            "NAMESPACE   NAME   RESTARTS   APP   Y        LABELS\nn           a      3          w     <none>   x/app=w\n",
+            "NAMESPACE   NAME   RESTARTS   APP   Y     LABELS\nn           a      3          w           x/app=w\n",
         );
         check(TableOptions { with_events: true, ..plain() }, "EVENT   NAME   RESTARTS\nADDED   a      3\n");
     }

@@ -14,7 +14,6 @@ mod warnings;
 
 pub(crate) use log::RequestLog;
 pub(crate) use response::Response;
-pub(crate) use upgrade::Upgraded;
 pub(crate) use warnings::Warnings;
 
 use std::sync::Arc;
@@ -310,7 +309,10 @@ fn headers(connection: &Connection, options: &Options) -> Result<HeaderMap> {
     let acting = &connection.impersonation;
     let has_rest = !acting.groups.is_empty() || !acting.uid.is_empty() || !acting.extra.is_empty();
     if acting.user.is_empty() && has_rest {
-        return Err(Error::new("requesting uid, groups or user-extra without impersonating a user"));
+        let user = &connection.user;
+        return Err(Error::new(format!(
+            "requesting uid, groups or user-extra for {user} without impersonating a user"
+        )));
     }
     if !acting.user.is_empty() {
         headers.insert("impersonate-user", value(&acting.user)?);

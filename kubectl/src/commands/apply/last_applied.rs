@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::{Error, Result, message};
 use crate::flags::{Flag, switch, text};
 use crate::objects::{FILES, Info, SELECTOR, Select, get_object};
-use crate::print::{PRINT, Printer, pretty};
+use crate::print::{PRINT, Printer};
 
 const VIEW_FLAGS: &[Flag] = &[
     switch("all", '\0', "All objects of the types, in the namespace."),
@@ -71,10 +71,11 @@ async fn view(context: &Context) -> Result<()> {
     let select = Select { allows_types: true, ..Select::of(context) };
     let infos = select.find(context).await?.infos()?;
     for info in &infos {
-        let Some(last) = last_applied(&info.object) else { return missing(info) };
+        // Upstream prints nothing here, and succeeds.
+        let Some(last) = last_applied(&info.object) else { continue };
         let last = last?;
         if output == "json" {
-            context.write(&pretty(&last))?;
+            context.write(&json::encode_pretty(&last, None))?;
         } else {
             context.write(&yaml::encode(&last))?;
         }

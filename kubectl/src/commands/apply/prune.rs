@@ -36,14 +36,15 @@ async fn types(context: &Context) -> Result<Vec<Resource>> {
     let mut types = Vec::new();
     let list = context.flags.list("prune-allowlist");
     if list.is_empty() {
-        let is_namespaced = context.flags.changed("namespace");
+        if context.flags.changed("namespace") {
+            context.note(
+                "Deprecated: kubectl apply will no longer prune non-namespaced resources by default when used with the \
+                 --namespace flag in a future release. To preserve the current behaviour, list the resources you want to \
+                 target explicitly in the --prune-allowlist flag.",
+            );
+        }
         for (version, kind) in DEFAULT {
-            // With a namespace, types without one are not pruned.
-            if let Ok(resource) = context.resource_of(version, kind).await
-                && (resource.is_namespaced || !is_namespaced)
-            {
-                types.push(resource);
-            }
+            types.extend(context.resource_of(version, kind).await.ok());
         }
         return Ok(types);
     }

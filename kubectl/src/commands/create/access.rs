@@ -254,8 +254,8 @@ fn rolebinding(context: &Context) -> Result<Tree> {
 }
 
 fn clusterrolebinding(context: &Context) -> Result<Tree> {
-    let name = name(context)?;
     require(context, &["clusterrole"])?;
+    let name = name(context)?;
     let role = context.flags.str("clusterrole");
     Ok(binding(&name, "ClusterRoleBinding", "ClusterRole", role, subjects(context)?))
 }

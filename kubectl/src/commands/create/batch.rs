@@ -97,8 +97,8 @@ async fn job(context: &Context) -> Result<Tree> {
 }
 
 fn cronjob(context: &Context) -> Result<Tree> {
-    let (name, flags) = (name(context)?, &context.flags);
     require(context, &["image", "schedule"])?;
+    let (name, flags) = (name(context)?, &context.flags);
     let restart = if flags.str("restart").is_empty() { "OnFailure" } else { flags.str("restart") };
     let template = tree! { "metadata" => tree! {}, "spec" => pod_spec(context, &name, restart) };
     Ok(tree! {

@@ -9,6 +9,8 @@ mod service;
 mod token;
 mod workloads;
 
+pub(crate) use policy::{label_selector, quantities};
+
 use api::Tree;
 use http::Method;
 

@@ -2,7 +2,7 @@
 
 use api::{Tree, tree};
 
-use super::{COMMON, finish, name, require};
+use super::{COMMON, finish, name};
 use crate::command::Command;
 use crate::commands::common::{DRY_RUN, VALIDATE};
 use crate::context::Context;
@@ -114,7 +114,6 @@ fn budget(context: &Context) -> Result<Tree> {
 
 fn priority_class(context: &Context) -> Result<Tree> {
     let (name, flags) = (name(context)?, &context.flags);
-    require(context, &["value"])?;
     let mut object = tree! {
         "apiVersion" => "scheduling.k8s.io/v1", "kind" => "PriorityClass", "metadata" => tree! { "name" => name },
         "value" => flags.int("value"), "preemptionPolicy" => flags.str("preemption-policy"),

@@ -34,8 +34,7 @@ pub(crate) static NAMESPACE: Command = Command {
     flags: &[COMMON, DRY_RUN, VALIDATE, PRINT],
     run: Some(|context| {
         Box::pin(async move {
-            let object =
-                tree! { "apiVersion" => "v1", "kind" => "Namespace", "metadata" => tree! { "name" => name(context)? } };
+            let object = tree! { "apiVersion" => "v1", "kind" => "Namespace", "metadata" => tree! { "name" => name(context)? }, "spec" => tree! {}, "status" => tree! {} };
             finish(context, object).await
         })
     }),
@@ -68,8 +67,8 @@ pub(crate) fn container_name(image: &str) -> String {
 }
 
 fn deployment(context: &Context) -> Result<Tree> {
-    let (name, flags) = (name(context)?, &context.flags);
     require(context, &["image"])?;
+    let (name, flags) = (name(context)?, &context.flags);
     let images = flags.list("image");
     let command: Vec<Tree> = context.args.iter().skip(1).map(Tree::from).collect();
     if images.len() > 1 && !command.is_empty() {
