@@ -10,7 +10,8 @@ use super::rules::{
 };
 use crate::checks::validate_driver_name;
 use crate::conditions::validate_conditions;
-use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column};
+use crate::gojson::GoField;
+use crate::kind::{Context, Kind, Lifecycle, StatusRules, Subresource, Verb, column};
 use crate::podspec::affinity::validate_node_selector;
 use crate::podspec::small_set::SmallSet;
 use crate::{cells, gojson, prepare};
@@ -25,7 +26,7 @@ pub(crate) static KIND: Kind = Kind {
     validate_update,
     reset: &["status"],
     status: Some(StatusRules {
-        prepare: prepare::keep_all_but_status,
+        prepare: prepare_status,
         validate: validate_status_update,
         reset: &["spec", "metadata"],
     }),
@@ -41,6 +42,27 @@ const MAX_DEVICE_CONDITIONS: usize = 8;
 const MAX_DATA_BYTES: usize = 10 * 1024;
 const MAX_IPS: usize = 16;
 const STATUS: Path<'static> = Path::root("status");
+/// How errors print the name of a device.
+const DEVICE_ID: &[GoField] = &[
+    gojson::field("driver", "Driver", "\"\""),
+    gojson::field("pool", "Pool", "\"\""),
+    gojson::field("device", "Device", "\"\""),
+    gojson::field("shareID", "ShareID", "\"\""),
+];
+
+/// The status of devices goes with their allocation.
+fn prepare_status(object: &mut Tree, old: &Tree, context: &Context<'_>) {
+    prepare::keep_all_but_status(object, old, context);
+    let (allocated, new) = (old.at("status.allocation"), object.at("status.allocation"));
+    let is_deallocated = |device: &Tree| claim::is_allocated(device, allocated) && !claim::is_allocated(device, new);
+    let devices = object.list("status.devices");
+    let kept: Vec<Tree> = devices.iter().filter(|device| !is_deallocated(device)).cloned().collect();
+    if kept.len() == devices.len() {
+        return;
+    }
+    let status = object.child("status");
+    if kept.is_empty() { drop(status.remove("devices")) } else { status.set("devices", kept) }
+}
 
 fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     if object.at("spec") != old.at("spec") {
@@ -136,8 +158,7 @@ fn validate_device_name(device: &Tree, path: &Path<'_>, errors: &mut Errors) {
 fn validate_device(device: &Tree, allocation: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_device_name(device, path, errors);
     if !claim::is_allocated(device, allocation) {
-        let shown = format!("{}/{}/{}", device.str("driver"), device.str("pool"), device.str("device"));
-        errors.invalid(path, shown, "must be an allocated device in the claim");
+        errors.invalid(path, gojson::value(device, DEVICE_ID), "must be an allocated device in the claim");
     }
     let conditions = device.list("conditions");
     if conditions.len() > MAX_DEVICE_CONDITIONS {
@@ -212,6 +233,30 @@ mod tests {
                 "spec.devices.requests[0].exactly.count: Invalid value: 2: must not be specified when allocationMode is 'All'",
             ],
         );
+    }
+
+    #[test]
+    fn the_status_of_devices_goes_with_their_allocation() {
+        let device = |name: &str| tree! { "driver" => "x", "pool" => "p", "device" => name };
+        let status = |names: &[&str]| {
+            let devices: Vec<Tree> = names.iter().map(|name| device(name)).collect();
+            let allocation = tree! { "devices" => tree! { "results" => devices.clone() } };
+            tree! { "status" => tree! { "allocation" => allocation, "devices" => devices } }
+        };
+        let user = crate::kind::User::default();
+        let context = Context { now: 0, user: &user };
+        let mut object = status(&["a", "b"]);
+        object.child("status").remove("allocation");
+        prepare_status(&mut object, &status(&["a", "b"]), &context);
+        assert!(!object.at("status").has("devices"));
+        let mut object = status(&["a"]);
+        object.child("status").set("devices", list![device("a"), device("other")]);
+        prepare_status(&mut object, &status(&["a", "b"]), &context);
+        assert_eq!(object.list("status.devices").len(), 2, "a device that never was allocated is refused later");
+        let mut errors = Errors::new();
+        validate_status_update(&object, &object, &mut errors);
+        let want = r#"status.devices[1]: Invalid value: {"Driver":"x","Pool":"p","Device":"other","ShareID":""}: must be an allocated device in the claim"#;
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [want]);
     }
 
     #[test]
