@@ -8,9 +8,11 @@ use std::time::Duration;
 use socket2::{SockFilter, SockRef};
 use stdx::sync::Mutex;
 use tokio::net::UdpSocket;
+use tokio::time::Instant;
 
-/// How long a source is blocked.
-const BLOCKED: Duration = Duration::from_millis(250);
+/// How long a source is blocked at first. A source that goes on is blocked for twice as long each time.
+const FIRST_BLOCK: Duration = Duration::from_millis(250);
+const LONGEST_BLOCK: Duration = Duration::from_secs(4);
 /// Sources that are blocked at once. Further ones are refused by the server itself.
 const MAX_BLOCKED: usize = 32;
 
@@ -28,9 +30,18 @@ const ACCEPT: SockFilter = SockFilter::new(RETURN, 0, 0, u32::MAX);
 #[derive(Default)]
 pub(super) struct FloodGuard(Mutex<State>);
 
+/// The last time that a source was blocked.
+struct Block {
+    source: IpAddr,
+    length: Duration,
+    end: Instant,
+}
+
 #[derive(Default)]
 struct State {
     blocked: Vec<IpAddr>,
+    /// The blocks that have ended less than their length ago.
+    recent: Vec<Block>,
     sockets: Vec<Weak<UdpSocket>>,
 }
 
@@ -43,27 +54,41 @@ impl FloodGuard {
         state.apply();
     }
 
-    /// Blocks a source for a moment.
-    pub(super) fn block(self: &Arc<FloodGuard>, address: IpAddr) {
+    /// Blocks a source for a while, and returns how long; None if it is blocked, or too many are.
+    pub(super) fn block(self: &Arc<FloodGuard>, address: IpAddr, now: Instant) -> Option<Duration> {
         let address = address.to_canonical();
         let mut state = self.0.lock();
         if state.blocked.len() >= MAX_BLOCKED || state.blocked.contains(&address) {
-            return;
+            return None;
         }
         state.blocked.push(address);
+        let length = state.next_length(address, now);
         state.apply();
         drop(state);
         let guard = self.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(BLOCKED).await;
+            tokio::time::sleep(length).await;
             let mut state = guard.0.lock();
             state.blocked.retain(|other| *other != address);
             state.apply();
         });
+        Some(length)
     }
 }
 
 impl State {
+    /// The length of a source's next block, which is recorded.
+    fn next_length(&mut self, source: IpAddr, now: Instant) -> Duration {
+        self.recent.retain(|block| block.end + block.length > now);
+        let last = self.recent.iter().position(|block| block.source == source);
+        let last = last.map(|at| self.recent.swap_remove(at));
+        let length = last.map_or(FIRST_BLOCK, |block| (block.length * 2).min(LONGEST_BLOCK));
+        if self.recent.len() < 2 * MAX_BLOCKED {
+            self.recent.push(Block { source, length, end: now + length });
+        }
+        length
+    }
+
     fn apply(&self) {
         let program = program(&self.blocked);
         for socket in self.sockets.iter().filter_map(Weak::upgrade) {
@@ -125,6 +150,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_source_that_goes_on_is_blocked_for_longer() {
+        let (mut state, start) = (State::default(), Instant::now());
+        let (source, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let mut now = start;
+        let mut lengths = Vec::new();
+        for _ in 0..6 {
+            let length = state.next_length(source, now);
+            lengths.push(length.as_millis());
+            now += length + Duration::from_millis(1);
+        }
+        assert_eq!(lengths, [250, 500, 1000, 2000, 4000, 4000]);
+        assert_eq!(state.next_length(other, now), FIRST_BLOCK);
+        assert_eq!(state.next_length(source, now + 2 * LONGEST_BLOCK), FIRST_BLOCK, "it has stopped");
+        for number in 0..1000 {
+            state.next_length(IpAddr::from([10, 1, (number / 256) as u8, (number % 256) as u8]), now);
+        }
+        assert!(state.recent.len() <= 2 * MAX_BLOCKED);
+    }
+
+    #[tokio::test]
     async fn the_kernel_drops_blocked_sources() {
         for (listen, blocked, other) in [("127.0.0.1:0", "127.0.0.7:0", "127.0.0.8:0"), ("[::1]:0", "[::1]:0", "")] {
             let guard = Arc::new(FloodGuard::default());
@@ -134,7 +179,7 @@ mod tests {
             let flood = UdpSocket::bind(blocked).await.expect("a socket");
             flood.send_to(b"before", to).await.expect("sent");
             assert_eq!(received(&server).await, b"before");
-            guard.block(flood.local_addr().expect("an address").ip());
+            guard.block(flood.local_addr().expect("an address").ip(), Instant::now());
             flood.send_to(b"blocked", to).await.expect("sent");
             if !other.is_empty() {
                 let other = UdpSocket::bind(other).await.expect("a socket");
@@ -159,8 +204,8 @@ mod tests {
         let server = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"));
         guard.add(&server);
         for number in 0..100u8 {
-            guard.block([127, 0, 1, number].into());
-            guard.block(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into()).into());
+            guard.block([127, 0, 1, number].into(), Instant::now());
+            guard.block(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into()).into(), Instant::now());
         }
         let program = program(&guard.0.lock().blocked);
         assert!(SockRef::from(&*server).attach_filter(&program).is_ok(), "the kernel accepts it");

@@ -105,6 +105,12 @@ impl Sources {
         verdict
     }
 
+    /// Empties the allowance of a source that is blocked until then: it is blocked again before its packets fill the
+    /// receive queue.
+    pub(super) fn drain(&self, address: IpAddr, until: Instant) {
+        self.with(address, until, |source| while source.bucket.try_take(until) {});
+    }
+
     pub(super) fn allows(&self, address: IpAddr, transport: Transport, now: Instant) -> bool {
         self.check_packet(address, transport, now) == Verdict::Allowed
     }
@@ -211,6 +217,22 @@ mod tests {
         assert!(verdicts[..20].iter().all(|verdict| *verdict == Verdict::Allowed));
         assert!(verdicts[20..50].iter().all(|verdict| *verdict == Verdict::Denied));
         assert!(verdicts[50..].iter().all(|verdict| *verdict == Verdict::Flood));
+    }
+
+    #[test]
+    fn a_blocked_source_starts_without_allowance() {
+        let limits = Limits { refused_per_second: 100.0, refused_burst: 30.0, per_second: 10.0, ..Limits::default() };
+        let sources = sources(Limits { burst: 20.0, ..limits });
+        let now = Instant::now();
+        let allowed = |at: Instant| {
+            let verdicts = (0..60).map(|_| sources.check_packet(address(1), Transport::Udp, at));
+            verdicts.filter(|verdict| *verdict == Verdict::Allowed).count()
+        };
+        assert_eq!(allowed(now), 20);
+        let end = now + Duration::from_secs(4);
+        sources.drain(address(1), end);
+        assert_eq!(allowed(end), 0);
+        assert_eq!(allowed(end + Duration::from_millis(500)), 5);
     }
 
     #[test]

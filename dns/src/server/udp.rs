@@ -49,7 +49,12 @@ fn receive(socket: &Arc<UdpSocket>, shared: &Arc<Shared>, packet: &Packet) {
     match shared.sources.check_packet(packet.source.ip(), Transport::Udp, now) {
         Verdict::Allowed => {}
         Verdict::Denied => return,
-        Verdict::Flood => return shared.guard.block(packet.source.ip()),
+        Verdict::Flood => {
+            if let Some(length) = shared.guard.block(packet.source.ip(), now) {
+                shared.sources.drain(packet.source.ip(), now + length);
+            }
+            return;
+        }
     }
     let query = match handler::parse(packet) {
         PacketAction::Ignored => return,

@@ -10,13 +10,13 @@ const FLOOD: &str = "use IO::Socket::INET; \
     my $q = pack(q(n6C/a*C/a*C/a*C/a*C/a*Cn2), 7, 256, 1, 0, 0, 0, qw(kubernetes default svc cluster local), 0, 1, 1); \
     while (1) { $s->send($q) }";
 
-/// The median time of 200 lookups in microseconds. A lookup without a response within five seconds is an error.
+/// The median time of 200 lookups in microseconds; much more if one has no response.
 const LOOKUPS: &str = "use IO::Socket::INET; use Time::HiRes qw(time); use IO::Select; my @t; \
     for my $n (1 .. 200) { \
     my $s = IO::Socket::INET->new(PeerAddr => q(10.96.0.10), PeerPort => 53, Proto => q(udp)) or die; \
     my $q = pack(q(n6C/a*C/a*C/a*C/a*C/a*Cn2), $n, 256, 1, 0, 0, 0, qw(kubernetes default svc cluster local), 0, 1, 1); \
     my $from = time; $s->send($q); \
-    IO::Select->new($s)->can_read(5) or die qq(no response to lookup $n); $s->recv(my $r, 512); \
+    if (!IO::Select->new($s)->can_read(5)) { print 999999999; exit } $s->recv(my $r, 512); \
     length($r) > length($q) or die q(no address); push @t, (time - $from) * 1e6; } \
     @t = sort { $a <=> $b } @t; print int($t[100]);";
 
@@ -38,7 +38,7 @@ fn a_flood_of_queries_does_not_slow_down_other_pods() {
     let case = Case::new(&cluster, "flood");
     client(&case, "client");
     client(&case, "attacker");
-    let alone = case.until("lookups", || median(&case), |median| *median > 0);
+    let alone = case.until("lookups", || median(&case), |median| *median < 1_000_000);
     let flood = case.start(&super::case::debians(), &["exec", "attacker", "--", "/usr/bin/perl", "-e", FLOOD]);
     let limit = SLOWDOWN * alone.max(FAST);
     let beside = case.until("fast lookups beside the flood", || median(&case), |median| *median < limit);
