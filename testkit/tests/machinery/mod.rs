@@ -152,8 +152,8 @@ fn election(cluster: &Cluster, identity: &str) -> Election {
     Election {
         lock: Lock { namespace: "kube-system".into(), name: "test".into(), identity: identity.into() },
         timing: Timing {
-            lease_duration: Duration::from_secs(1),
-            renew_deadline: Duration::from_millis(600),
+            lease_duration: Duration::from_secs(4),
+            renew_deadline: Duration::from_secs(3),
             retry_period: Duration::from_millis(100),
             stops_at_deadline: false,
         },

@@ -199,7 +199,7 @@ async fn filesystem(suite: Arc<Suite>) -> String {
         info.image_filesystems.iter().filter_map(|fs| fs.used_bytes.as_ref()).any(|bytes| bytes.value > 0)
     };
     // containerd updates it every ten seconds.
-    let deadline = Instant::now() + Duration::from_secs(25);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !uses(&info) && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(100)).await;
         info = suite.node.images.image_fs_info(ImageFsInfoRequest {}).await.unwrap();
