@@ -10,6 +10,7 @@ mod clock;
 mod command;
 mod commands;
 mod context;
+mod describe;
 mod discovery;
 mod error;
 mod flags;

@@ -2,6 +2,7 @@
 
 use crate::command::Command;
 use crate::context::Context;
+use crate::describe::describe;
 use crate::error::{Error, Result, message};
 use crate::flags::{Flag, Kind, switch, switch_on, typed};
 use crate::objects::{FILES, Info, SELECTOR, Select, list_pages, split_list};
@@ -32,23 +33,28 @@ async fn run(context: &Context) -> Result<()> {
         );
     }
     let mut found = select.find(context).await?;
+    let mut is_prefix = false;
     if let [error] = found.errors.as_slice()
         && error.is_not_found()
         && found.infos.is_empty()
         && let [kind, prefix] = context.args.as_slice()
     {
         found.infos = with_prefix(context, kind, prefix).await?;
+        is_prefix = true;
         if !found.infos.is_empty() {
             found.errors.clear();
         }
     }
+    // Objects that a prefix selects end with a line of their own.
+    let end = if is_prefix { "\n" } else { "" };
     let mut is_first = true;
     let mut errors = std::mem::take(&mut found.errors);
     for info in &found.infos {
-        match text(context, info).await {
+        match describe(context, info).await {
             Ok(text) => {
-                context.print(if is_first { "" } else { "\n\n" })?;
+                context.print(if is_first || is_prefix { "" } else { "\n\n" })?;
                 context.print(&text)?;
+                context.print(end)?;
                 is_first = false;
             }
             Err(error) => errors.push(error),
@@ -76,9 +82,4 @@ async fn with_prefix(context: &Context, kind: &str, prefix: &str) -> Result<Vec<
     })
     .await?;
     Ok(infos)
-}
-
-async fn text(context: &Context, info: &Info) -> Result<String> {
-    let _ = (context, info);
-    message("describe is not available yet")
 }
