@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use api::Tree;
 
-use crate::EvalError;
+use crate::error::EvalError;
 
 pub(crate) fn compare(left: &Tree, operator: &str, right: &Tree) -> Result<bool, EvalError> {
     match operator {

@@ -4,6 +4,7 @@
 #![warn(unreachable_pub)]
 
 mod compare;
+mod error;
 mod eval;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
@@ -12,7 +13,7 @@ mod print;
 mod quote;
 mod relaxed;
 
-pub use eval::EvalError;
+pub use error::EvalError;
 pub use parse::ParseError;
 pub use print::{print_json, print_text, text_of};
 pub use relaxed::{RelaxedError, relaxed};

@@ -7,7 +7,6 @@ use api::Tree;
 use crate::config::Config;
 use crate::document;
 use crate::error::Error;
-use crate::fields::Reader;
 use crate::files::{Files, Loader};
 use crate::generate::{self, Generator};
 use crate::kustomization::{COMPONENT, Kustomization};
@@ -311,9 +310,4 @@ fn malformed(error: Error, path: &str) -> Error {
         Error::Yaml(source) => Error::MalformedYaml { path: path.to_string(), source },
         error => error,
     }
-}
-
-/// The reader of a plugin's configuration.
-pub(crate) fn config_reader(tree: &Tree) -> Reader<'_> {
-    Reader::new(tree, "Plugin")
 }

@@ -15,7 +15,6 @@ use crate::fields::Reader;
 use crate::files::Loader;
 use crate::resources::Resources;
 use crate::sort;
-use crate::target::config_reader;
 
 use images::Image;
 use namespace::Namespace;
@@ -181,7 +180,7 @@ pub(crate) fn from_config(tree: &Tree, loader: &Loader) -> Result<Transformer, E
     if tree.str("apiVersion") != "builtin" {
         return Err(Error::ExternalPlugin(format!("{}/{}", tree.str("apiVersion"), tree.str("kind"))));
     }
-    let reader = config_reader(tree);
+    let reader = Reader::new(tree, "Plugin");
     let specs = field_specs(&reader)?;
     Ok(match tree.str("kind") {
         "AnnotationsTransformer" => Transformer::Entries { pairs: reader.pairs("annotations")?, specs },
