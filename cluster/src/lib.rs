@@ -22,4 +22,5 @@ mod logs;
 mod machine;
 pub mod node;
 pub mod pki;
+pub mod snapshots;
 pub mod up;

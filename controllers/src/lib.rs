@@ -64,6 +64,7 @@ use framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 pub use bootstrap_tokens::{is_signed as is_signed_cluster_info, signature as sign_cluster_info};
 pub use choice::{UnknownController, check, names, runs};
+pub use cron_job::ZonedSchedule;
 pub use local_path::default_class;
 pub use options::{Options, Signer, Signers};
 pub use run::{Environment, Handle, start, start_of_server};

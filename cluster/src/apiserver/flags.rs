@@ -3,6 +3,7 @@
 
 mod audit;
 pub mod authentication;
+mod snapshots;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -56,6 +57,8 @@ pub struct Flags {
     pub proxy_client_key_file: Option<PathBuf>,
     pub kubelet_preferred_address_types: Vec<String>,
     pub kubelet_timeout: Duration,
+    /// Scheduled snapshots of the embedded store.
+    pub snapshots: crate::snapshots::Settings,
     pub config: server::Config,
 }
 
@@ -97,6 +100,7 @@ impl Default for Flags {
             proxy_client_key_file: None,
             kubelet_preferred_address_types: PREFERRED.map(str::to_string).to_vec(),
             kubelet_timeout: TIMEOUT,
+            snapshots: crate::snapshots::Settings::default(),
             config: server::Config::default(),
         }
     }
@@ -107,7 +111,7 @@ pub type Flag = crate::flags::Flag<Flags>;
 
 /// All parts of the table.
 static PARTS: &[&[Flag]] =
-    &[FLAGS, audit::FLAGS, audit::LOG, audit::WEBHOOK, authentication::FLAGS, authorization::FLAGS];
+    &[FLAGS, audit::FLAGS, audit::LOG, audit::WEBHOOK, authentication::FLAGS, authorization::FLAGS, snapshots::FLAGS];
 
 /// Sorted by name, as each part is.
 static FLAGS: &[Flag] = &[

@@ -237,6 +237,7 @@ pub(crate) fn plan(
         controllers,
         scheduler,
         proxy,
+        snapshots: flags.snapshots.check(flags.data_dir.as_deref().filter(|_| flags.etcd_servers.is_empty()))?,
         fake_nodes: 0,
         agent: None,
         lock: None,

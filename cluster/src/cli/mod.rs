@@ -33,7 +33,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Runs a whole cluster on this machine
-    Up(up::UpArguments),
+    Up(Box<up::UpArguments>),
     /// Runs the API server alone, with upstream's flags
     #[command(name = "kube-apiserver", disable_help_flag = true)]
     KubeApiserver {
@@ -139,7 +139,7 @@ pub fn main() -> ExitCode {
             println!("tiphys {} (Kubernetes 1.37)", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
-        Command::Up(args) => up::run(args),
+        Command::Up(args) => up::run(*args),
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
         Command::KubeScheduler { flags } => run_scheduler(&flags),

@@ -20,6 +20,7 @@ use crate::machine::network::{self, ClusterNetwork, Requested};
 use crate::node::container_runtime::STATES;
 use crate::node::options;
 use crate::node::pod_network::{self, NetworkBackend, PodNetwork};
+use crate::snapshots::Settings;
 use crate::up::arguments::ComponentArguments;
 use crate::up::hosts::{MAX_NODES, NodeLink};
 use crate::up::{self, SimulatedNodes, Up};
@@ -69,6 +70,8 @@ pub(crate) struct UpArguments {
     keep_pods: bool,
     #[command(flatten)]
     agent: options::Arguments,
+    #[command(flatten)]
+    snapshots: Settings,
     #[command(flatten)]
     components: ComponentArguments,
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
@@ -134,7 +137,11 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
                 options::Options::of(args.agent, &kubelet, &data_dir, args.bind_address, claim, between)?.map(Box::new)
             }
         },
-        apiserver: args.components.apiserver(&data_dir, listen)?,
+        apiserver: {
+            let mut flags = args.components.apiserver(&data_dir, listen)?;
+            flags.snapshots = args.snapshots;
+            flags
+        },
         network: network.clone(),
         pod_network,
         hosts: None,

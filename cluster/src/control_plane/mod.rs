@@ -30,6 +30,7 @@ use crate::machine::lock::Lock;
 use crate::machine::loopback::LoopbackAddress;
 use crate::machine::pod_address::{self, PodDevices};
 use crate::node;
+use crate::snapshots::Snapshots;
 use in_process::LocalClients;
 use parts::{ControllersPart, SchedulerPart};
 use schedulers::Schedulers;
@@ -53,6 +54,8 @@ pub struct Plan {
     pub scheduler: Option<Configuration>,
     /// The proxy client certificate, for requests on behalf of clients.
     pub proxy: Option<ReadIdentity>,
+    /// Scheduled snapshots of the store.
+    pub snapshots: Option<Snapshots>,
     /// The number of fake nodes.
     pub fake_nodes: u32,
     /// The options of this machine's kubelet; None if it runs elsewhere.
@@ -94,6 +97,7 @@ pub struct ControlPlane {
     /// Collects container usage for the InitialResources admission plugin.
     usage: JoinHandle<()>,
     compaction: JoinHandle<()>,
+    snapshots: Option<JoinHandle<()>>,
     /// The control loops of the API server itself.
     own: controllers::Handle,
     controllers: Option<ControllersPart>,
@@ -146,6 +150,9 @@ impl ControlPlane {
         self.own.stop().await;
         self.usage.abort();
         self.compaction.abort();
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.abort();
+        }
         self.server.closing.send_replace(true);
         let _ = self.task.await;
         if let Some(audit) = &self.server.config.audit {
@@ -201,6 +208,8 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
         server.registry.storage.clone(),
         server.config.compaction_interval,
     ));
+    let clock = server.config.clock.0.clone();
+    let snapshots = plan.snapshots.map(|snapshots| snapshots.start(server.registry.storage.store.clone(), clock));
     // The controllers need roles to act by.
     let controllers =
         chosen.map(|chosen| ControllersPart::start(&server, chosen, metrics.clone(), is_shared)).transpose()?;
@@ -229,6 +238,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
         task,
         usage,
         compaction,
+        snapshots,
         own,
         controllers,
         scheduler,

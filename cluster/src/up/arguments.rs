@@ -35,6 +35,7 @@ pub(crate) struct ComponentArguments {
 type ReservedFlags = [(&'static str, &'static str)];
 
 const IN_PROCESS: &str = "it runs inside of `up`, without a port, a kubeconfig and an election of its own";
+const SNAPSHOTS: &str = "the flag of `up` with this name says it";
 const OF_LOG: &str = "--log-format and --log-level of `up` say it";
 
 const APISERVER: &ReservedFlags = &[
@@ -43,6 +44,13 @@ const APISERVER: &ReservedFlags = &[
     ("logging-format", OF_LOG),
     ("secure-port", "--port of `up` says it"),
     ("service-cluster-ip-range", "--service-cidr of `up` says it"),
+    ("snapshot-dir", SNAPSHOTS),
+    ("snapshot-retention", SNAPSHOTS),
+    ("snapshot-s3-ca-file", SNAPSHOTS),
+    ("snapshot-s3-credentials-file", SNAPSHOTS),
+    ("snapshot-s3-endpoint", SNAPSHOTS),
+    ("snapshot-s3-region", SNAPSHOTS),
+    ("snapshot-schedule", SNAPSHOTS),
     ("v", OF_LOG),
 ];
 const MANAGER: &ReservedFlags = &[

@@ -11,7 +11,7 @@ use client::{DeleteOptions, Key, Propagation, Resource, Result, Selection, Store
 use crate::support::owner;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{Event, Plan, ScheduledJob};
-use schedule::ZonedSchedule;
+pub use schedule::ZonedSchedule;
 
 const CRON_JOBS: Resource = Resource::new("batch", "v1", "cronjobs");
 const JOBS: Resource = Resource::new("batch", "v1", "jobs");

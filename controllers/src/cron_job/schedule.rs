@@ -14,14 +14,19 @@ const MAX_DAYS: usize = 5 * 366;
 
 /// A schedule in a time zone.
 #[derive(Debug, Clone)]
-pub(crate) struct ZonedSchedule {
+pub struct ZonedSchedule {
     pub schedule: Schedule,
     pub zone: Arc<Zone>,
 }
 
 impl ZonedSchedule {
+    /// A schedule in UTC.
+    pub fn utc(schedule: Schedule) -> ZonedSchedule {
+        ZonedSchedule { schedule, zone: Arc::new(Zone::utc()) }
+    }
+
     /// The first time after the given second; None if there is none.
-    pub(super) fn next(&self, after: i64) -> Option<i64> {
+    pub fn next(&self, after: i64) -> Option<i64> {
         match &self.schedule {
             Schedule::Every { seconds } => Some(after + seconds),
             Schedule::Fields(fields) => self.next_minute(fields, after),
