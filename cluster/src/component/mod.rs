@@ -7,6 +7,7 @@ pub mod flags;
 pub mod follow;
 pub(crate) mod port;
 pub mod remote;
+pub(crate) mod skew;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -122,6 +123,7 @@ pub async fn run<W: ComponentWork>(
     let limit = common.kube_api_qps.map(|per_second| (per_second, common.kube_api_burst));
     let mut follow = FileFollower::default();
     let remote = Remote::open(common.name, common.kubeconfig.as_deref(), &mut follow)?.limited(limit);
+    skew::check_server(&remote.client(), common.name, skew::CONTROL_PLANE_VERSIONS).await?;
     let (stop, stopped) = watch::channel(false);
     let tools = ComponentContext {
         remote,

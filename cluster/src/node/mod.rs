@@ -29,6 +29,7 @@ use tokio::task::JoinHandle;
 
 use crate::component::follow::FileFollower;
 use crate::component::remote::Remote;
+use crate::component::skew;
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
 use crate::machine::{identity, network};
@@ -147,6 +148,7 @@ pub async fn run(flags: &Flags, options: Options) -> Result<KubeletProcess> {
     remote.follow("kubeconfig", &kubeconfig, &mut follow);
     let (stop, stopped) = watch::channel(false);
     let client: Client = remote.client();
+    skew::check_server(&client, NAME, skew::NODE_VERSIONS).await?;
     let random = Arc::new(Random::seeded(Random::fresh_seed()));
     let mut tasks = vec![tokio::spawn(follow.run(stopped))];
     if rotates {
