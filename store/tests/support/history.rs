@@ -9,7 +9,7 @@ use std::time::Duration;
 use stdx::sync::Mutex;
 use store::{Entry, Error, Event, Precondition, Revision, Store, WatchResponse};
 
-use super::{Recorder, everything, put, within};
+use super::{DEADLINE, Recorder, everything, put};
 
 const KEYS: u64 = 6;
 const WRITERS: u64 = 8;
@@ -37,26 +37,53 @@ impl Observations {
 
 /// Runs clients during `faults`, and checks. Each writer ends after `rounds` successes.
 pub async fn exercise(store: Arc<dyn Store>, sink: Arc<Recorder>, rounds: u64, faults: impl Future<Output = ()>) {
+    exercise_all(vec![(store, sink)], rounds, faults).await;
+}
+
+/// The same with several servers of one store: the clients use all of them, and all servers see one order.
+pub async fn exercise_all(
+    servers: Vec<(Arc<dyn Store>, Arc<Recorder>)>,
+    rounds: u64,
+    faults: impl Future<Output = ()>,
+) {
     let observed = Arc::new(Observations::default());
-    let (before, start) = store.load().await.unwrap();
+    let (before, start) = until_ok(|| servers[0].0.load()).await;
     let done = tokio::sync::watch::Sender::new(false);
-    let writers: Vec<_> =
-        (0..WRITERS).map(|writer| tokio::spawn(write(store.clone(), observed.clone(), writer, rounds))).collect();
-    let watchers: Vec<_> = (0..WATCHERS)
-        .map(|_| tokio::spawn(list_and_watch(store.clone(), observed.clone(), done.subscribe())))
+    let server = |number: usize| servers[number % servers.len()].0.clone();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| tokio::spawn(write(server(writer as usize), observed.clone(), writer, rounds)))
+        .collect();
+    let watchers: Vec<_> = (0..WATCHERS.max(servers.len()))
+        .map(|number| tokio::spawn(list_and_watch(server(number), observed.clone(), done.subscribe())))
         .collect();
     faults.await;
     for writer in writers {
-        within("the end of a writer", writer).await.unwrap();
+        in_time("the end of a writer", writer).await.unwrap();
     }
     done.send_replace(true);
     // Wakes the watchers for the last time.
-    let last = until_ok(|| store.commit(vec![put("/last", "", Precondition::Anything)])).await[0].revision;
+    let last = until_ok(|| servers[0].0.commit(vec![put("/last", "", Precondition::Anything)])).await[0].revision;
     for watcher in watchers {
-        within("the end of a watcher", watcher).await.unwrap();
+        in_time("the end of a watcher", watcher).await.unwrap();
     }
-    assert!(sink.newest() >= last);
-    check(&before, start, &sink.events(), &observed);
+    let seen_by = |sink: &Recorder| {
+        let events = sink.events().into_iter().filter(|event| event.revision > start);
+        events.map(|event| (event.revision, event.key.clone())).collect::<Vec<_>>()
+    };
+    for (store, sink) in &servers {
+        until_ok(|| store.revision()).await;
+        assert!(sink.newest() >= last);
+        assert_eq!(seen_by(sink), seen_by(&servers[0].1), "two servers saw different orders");
+    }
+    check(&before, start, &servers[0].1.events(), &observed);
+}
+
+/// Several elections may be necessary meanwhile.
+async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(DEADLINE * 6, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what} did not happen within {:?}", DEADLINE * 6),
+    }
 }
 
 /// Retries during a fault.
@@ -123,7 +150,7 @@ async fn list_and_watch(store: Arc<dyn Store>, observed: Arc<Observations>, done
         };
         let mut seen = Vec::new();
         while seen.len() < 40 && !*done.borrow() {
-            match within("a notice", watch.next()).await {
+            match in_time("a notice", watch.next()).await {
                 Ok(WatchResponse::Events(events)) => seen.extend(events),
                 Ok(WatchResponse::Progress(_)) => {}
                 Err(Error::Lagging | Error::Compacted { .. }) => break,
