@@ -184,6 +184,57 @@ async fn releases_a_lease_that_was_renewed_unobserved() {
     cluster.stop().await;
 }
 
+/// A candidate with the default timing.
+fn candidate(cluster: &Cluster, identity: &str) -> Election {
+    Election { timing: Timing::default(), ..election(cluster, identity) }
+}
+
+/// Far less than a retry period, and than the lease lasts: the candidate watches.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_released_lease_is_taken_at_once() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
+    let (mut first, mut second) = (candidate(&cluster, "first"), candidate(&cluster, "second"));
+    let mut best = Duration::MAX;
+    // The best of several: other programs may delay one.
+    for _ in 0..5 {
+        in_time("the first election", first.acquire()).await;
+        let taken = tokio::spawn(async move {
+            second.acquire().await;
+            (second, tokio::time::Instant::now())
+        });
+        // Long enough that the candidate has observed the lease, and watches it.
+        in_time("a renewal", async { tokio::time::timeout(Duration::from_millis(700), first.renew_until_lost()).await })
+            .await
+            .expect_err("the lease is kept");
+        let released = tokio::time::Instant::now();
+        first.release().await;
+        let (mut leads, at) = in_time("the second election", taken).await.expect("no panic");
+        best = best.min(at.saturating_duration_since(released));
+        leads.release().await;
+        second = leads;
+    }
+    assert!(best < Duration::from_millis(100), "{best:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_does_not_renew_is_replaced_when_its_lease_expires() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
+    let (mut first, mut second) = (candidate(&cluster, "first"), candidate(&cluster, "second"));
+    let mut best = Duration::MAX;
+    for _ in 0..3 {
+        in_time("the first election", first.acquire()).await;
+        let killed = tokio::time::Instant::now();
+        in_time("the second election", second.acquire()).await;
+        let waited = killed.elapsed();
+        assert!(waited >= Duration::from_millis(1900), "the lease was taken after {waited:?}");
+        best = best.min(waited);
+        second.release().await;
+    }
+    assert!(best < Duration::from_secs(3), "{best:?}");
+    cluster.stop().await;
+}
+
 /// The first leader is paused, the second takes over: later writes of the first are rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_paused_cannot_write() {
