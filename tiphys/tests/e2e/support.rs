@@ -137,13 +137,23 @@ async fn tls(pki: &Path, address: SocketAddr, alpn: &[u8]) -> Stream {
 
 /// With the certificate of a name, or without any.
 async fn tls_as(pki: &Path, user: Option<&str>, address: SocketAddr, alpn: &[u8]) -> Stream {
+    let (config, to) = tls_config(pki, user, address, alpn);
+    http_client::connect(&to, &config).await.expect("the port is open")
+}
+
+fn tls_config(
+    pki: &Path,
+    user: Option<&str>,
+    address: SocketAddr,
+    alpn: &[u8],
+) -> (Arc<rustls::ClientConfig>, Address) {
     let read = |file: String| std::fs::read(pki.join(file)).expect("a file of the PKI");
     let trust = Trust::pem(&read("ca.crt".to_string())).expect("a CA bundle");
     let identity = user.map(|user| Identity::pem(&read(format!("{user}.crt")), &read(format!("{user}.key"))));
     let identity = identity.transpose().expect("a client certificate");
     let config = http_client::tls::config(&trust, identity.as_ref(), &[alpn]).expect("a configuration");
     let to = Address { name: "localhost".to_string(), ..Address::new(true, &address.ip().to_string(), address.port()) };
-    http_client::connect(&to, &Arc::new(config)).await.expect("the port is open")
+    (Arc::new(config), to)
 }
 
 /// One HTTP/1.1 connection with the administrator's certificate.
@@ -156,6 +166,20 @@ pub struct Client {
 impl Client {
     pub async fn connect(pki: &Path, port: u16) -> Client {
         Client::over(tls(pki, SocketAddr::from(([127, 0, 0, 1], port)), b"http/1.1").await).await
+    }
+
+    /// A server on another host.
+    pub async fn at(pki: &Path, address: SocketAddr) -> Client {
+        Client::over(tls(pki, address, b"http/1.1").await).await
+    }
+
+    /// The same; None if it cannot be reached within some seconds.
+    pub async fn try_at(pki: &Path, address: SocketAddr) -> Option<Client> {
+        let (config, to) = tls_config(pki, Some("admin"), address, b"http/1.1");
+        let connect = tokio::time::timeout(Duration::from_secs(5), http_client::connect(&to, &config));
+        let stream = connect.await.ok()?.ok()?;
+        let shown = stream.server_certificate()?.to_vec();
+        Some(Client { sender: http_client::handshake_http1(stream).await.ok()?, shown })
     }
 
     /// The same without a client certificate.
