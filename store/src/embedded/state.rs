@@ -39,7 +39,9 @@ pub(crate) fn write(
         }
     };
     disk.rename(&temporary, path)?;
-    disk.sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+    // A lone file name has an empty parent.
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    disk.sync_dir(dir.unwrap_or(Path::new(".")))?;
     Ok(size)
 }
 

@@ -182,12 +182,13 @@ impl Writer<'_> {
             )));
         }
         self.begin().await?;
-        let there = read_with(&self.client, config, &|_| {}).await?;
-        let kept = self.put_missing(contents, &there).await?;
-        self.delete_others(contents, &there).await?;
+        // Before the objects: their versions are above those of the source too.
         if policy == RevisionPolicy::Above {
             self.raise_revision(contents.revision).await?;
         }
+        let there = read_with(&self.client, config, &|_| {}).await?;
+        let kept = self.put_missing(contents, &there).await?;
+        self.delete_others(contents, &there).await?;
         (self.progress)(CopyProgress::Verifying);
         let copied = read_with(&self.client, config, &|_| {}).await?;
         let (want, have) = (contents.digest(), copied.digest());

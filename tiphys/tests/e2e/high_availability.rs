@@ -164,8 +164,8 @@ async fn load(pki: PathBuf, number: u32, done: watch::Receiver<bool>, acknowledg
                 }
             },
         };
-        let created =
-            tokio::time::timeout(Duration::from_secs(20), current.call("POST", MAPS, &config_map(&name, "x")));
+        let body = config_map(&name, "x");
+        let created = tokio::time::timeout(Duration::from_secs(20), current.call("POST", MAPS, &body));
         match created.await {
             // A request that failed may have been executed.
             Ok(Ok((201 | 409, _))) => {
