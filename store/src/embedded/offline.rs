@@ -129,7 +129,7 @@ pub fn status(dir: &Path) -> Result<DirectoryStatus> {
         format: format::VERSION,
         revision: scanned.end.revision,
         compacted: scanned.end.base.max(scanned.end.compacted),
-        is_closed: scanned.end.clean,
+        is_closed: scanned.end.clean || scanned.listing.logs.is_empty(),
         is_locked: files::lock(&RealDisk, dir).is_err(),
         entries: scanned.contents.entries.len() as u64,
         live_bytes: scanned.contents.entries.iter().map(|entry| format::record_size(entry)).sum(),

@@ -203,9 +203,11 @@ async fn a_released_lease_is_taken_at_once() {
             (second, tokio::time::Instant::now())
         });
         // Long enough that the candidate has observed the lease, and watches it.
-        in_time("a renewal", async { tokio::time::timeout(Duration::from_millis(700), first.renew_until_lost()).await })
-            .await
-            .expect_err("the lease is kept");
+        in_time("a renewal", async {
+            tokio::time::timeout(Duration::from_millis(700), first.renew_until_lost()).await
+        })
+        .await
+        .expect_err("the lease is kept");
         let released = tokio::time::Instant::now();
         first.release().await;
         let (mut leads, at) = in_time("the second election", taken).await.expect("no panic");

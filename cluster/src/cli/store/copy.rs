@@ -17,7 +17,7 @@ use crate::cli::say;
 use crate::error::{Error, Result};
 
 /// API servers renew their leases every 10 s.
-const RENEWAL: Duration = Duration::from_secs(11);
+const RENEWAL: Duration = Duration::from_secs(15);
 const RENEWAL_CHECK: Duration = Duration::from_millis(500);
 /// The prefix of all keys in the embedded store.
 const EMBEDDED_PREFIX: &str = "/registry";
@@ -184,7 +184,10 @@ async fn refuse_active_servers(config: &Config, contents: &Contents) -> Result<(
             }
         }
     }
-    Ok(())
+    match transfer::has_changed(config, contents).await? {
+        false => Ok(()),
+        true => refuse("an API server runs on this etcd: objects have changed; stop it first"),
+    }
 }
 
 /// The progress of a copy on standard error: one line that changes, on a terminal.
