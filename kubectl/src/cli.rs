@@ -38,7 +38,7 @@ fn run(arguments: Vec<String>) -> Result<()> {
         }
         Err(error) => return Err(usage(&error, &groups, &path)),
     };
-    let mut context = Context::new(path, command, parsed.arguments, parsed.dash, parsed.values);
+    let mut context = Context::new(path, parsed.arguments, parsed.dash, parsed.values);
     kuberc::set_defaults(&mut context)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(function(&context));

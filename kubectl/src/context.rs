@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::sync::OnceCell as AsyncCell;
 
-use crate::command::Command;
 use crate::discovery::{Cache, Mapper, Resource, read_groups};
 use crate::error::{Error, Result, message};
 use crate::flags::{Kind, Values};
@@ -25,7 +24,6 @@ const MAX_INPUT: u64 = 1024 * 1024 * 1024;
 pub(crate) struct Context {
     /// `kubectl create deployment`.
     pub(crate) path: String,
-    pub(crate) command: &'static Command,
     pub(crate) args: Vec<String>,
     /// How many arguments come before `--`.
     pub(crate) dash: Option<usize>,
@@ -43,14 +41,12 @@ impl Context {
     /// A context for a parsed command line.
     pub(crate) fn new(
         path: String,
-        command: &'static Command,
         args: Vec<String>,
         dash: Option<usize>,
         flags: Values,
     ) -> Context {
         Context {
             path,
-            command,
             args,
             dash,
             flags,

@@ -212,7 +212,8 @@ async fn change(
     if context.flags.bool("local") || dry_run == DryRun::Client {
         return Ok((object, done));
     }
-    if !has_set && !has_removed && target.noun == "label" {
+    if !has_set && !has_removed && revision.is_empty() {
+        let object = patch(context, info, MERGE, b"{}".to_vec(), dry_run).await?;
         return Ok((object, done));
     }
     let mut metadata = tree! { target.field => patch_map };

@@ -5,11 +5,13 @@ mod api_versions;
 mod apply;
 mod auth;
 mod common;
+mod completion;
 mod config;
 mod cp;
 mod create;
 mod delete;
 mod describe;
+mod diff;
 mod diff3;
 mod edit;
 mod exec;
@@ -24,6 +26,7 @@ mod nodes;
 mod options;
 mod pods;
 mod port_forward;
+mod proxy;
 mod replace;
 mod rollout;
 mod run;
@@ -66,17 +69,22 @@ pub(crate) static ROOT: Command = Command {
         &exec::ATTACH,
         &exec::EXEC,
         &port_forward::PORT_FORWARD,
+        &proxy::PROXY,
         &cp::CP,
         &auth::AUTH,
         &misc::EVENTS,
+        &diff::DIFF,
         &apply::APPLY,
         &scale::PATCH,
         &replace::REPLACE,
         &wait::WAIT,
+        &diff::KUSTOMIZE,
         &metadata::LABEL,
         &metadata::ANNOTATE,
         &api_resources::API_RESOURCES,
         &api_versions::API_VERSIONS,
+        &completion::COMPLETION,
+        &completion::COMPLETE,
         &config::CONFIG,
         &misc::PLUGIN,
         &options::OPTIONS,

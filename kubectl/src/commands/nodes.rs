@@ -70,7 +70,7 @@ const FOREVER: Duration = Duration::from_secs(7 * 24 * 3600);
 
 async fn nodes(context: &Context) -> Result<Vec<Info>> {
     if context.args.is_empty() && context.flags.str("selector").is_empty() {
-        return context.usage_error(&format!("USAGE: {} NODE [flags]", context.command.name));
+        return context.usage_error(&format!("USAGE: {} NODE [flags]", context.path.trim_start_matches("kubectl ")));
     }
     if !context.args.is_empty() && !context.flags.str("selector").is_empty() {
         return message("error: cannot specify both a node name and a --selector option");

@@ -87,8 +87,10 @@ async fn replace(context: &Context, info: &Info, dry_run: DryRun) -> Result<api:
     let sub = flags.str("subresource");
     // Without a version of its own the object replaces the current one, whatever it is.
     if object.str("metadata.resourceVersion").is_empty() {
-        let current = get_object(context, &info.resource, &info.namespace, &info.name, sub).await?;
-        object.child("metadata").set("resourceVersion", current.str("metadata.resourceVersion"));
+        // If there is none, the server says so.
+        if let Ok(current) = get_object(context, &info.resource, &info.namespace, &info.name, sub).await {
+            object.child("metadata").set("resourceVersion", current.str("metadata.resourceVersion"));
+        }
     }
     let mut path = info.path();
     if !sub.is_empty() {

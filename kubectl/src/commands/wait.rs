@@ -196,6 +196,16 @@ async fn wait(context: &Context, info: &Info, goal: &Goal, uid: &str) -> Result<
     let client = context.client().await?;
     let selector = format!("metadata.name={}", info.name);
     let mut last = info.object.clone();
+    match client.tree(&Request::get(info.path())).await {
+        Ok(object) if matches!(goal, Goal::Delete) && !uid.is_empty() && object.str("metadata.uid") != uid => {
+            return Ok(last);
+        }
+        Ok(object) if goal.is_met(&object)? => return Ok(object),
+        Ok(object) => last = object,
+        Err(error) if error.is_not_found() && matches!(goal, Goal::Delete) => return Ok(last),
+        Err(error) if error.is_not_found() && matches!(goal, Goal::Create) => {}
+        Err(error) => return Err(error),
+    }
     loop {
         let request = Request::get(info.resource.path(&info.namespace)).query("fieldSelector", selector.clone());
         let list = client.tree(&request).await?;

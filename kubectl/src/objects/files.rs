@@ -60,7 +60,7 @@ pub(crate) async fn read_documents(context: &Context, files: &Files) -> Result<(
     files.check()?;
     let (mut all, mut errors) = (Vec::new(), Vec::new());
     if !files.kustomize.is_empty() {
-        let trees = super::kinds::kustomize(&files.kustomize)?;
+        let trees = super::kinds::kustomize(context, &files.kustomize)?;
         all.extend(trees.into_iter().map(|tree| Document { source: files.kustomize.clone(), tree }));
     }
     if files.names.iter().filter(|name| *name == "-").count() > 1 {

@@ -1,5 +1,6 @@
 //! Sources besides files: a kustomization, and documents of web servers.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use api::Tree;
@@ -8,6 +9,7 @@ use http::{HeaderValue, Request, header};
 use http_body_util::Full;
 use http_client::{Address, Trust, tls};
 
+use crate::context::Context;
 use crate::error::{Error, Result, message};
 use crate::kubeconfig::ServerUrl;
 
@@ -16,8 +18,11 @@ const MAX_BODY: usize = 256 * 1024 * 1024;
 const MAX_REDIRECTS: usize = 10;
 
 /// The objects that a kustomization directory describes.
-pub(super) fn kustomize(directory: &str) -> Result<Vec<Tree>> {
-    message(format!("{directory}: kustomizations cannot be built yet"))
+pub(super) fn kustomize(context: &Context, directory: &str) -> Result<Vec<Tree>> {
+    let built = kustomize::build(&kustomize::Disk, Path::new(directory), kustomize::Options::default());
+    let built = built.map_err(|error| Error::new(error.to_string()))?;
+    built.warnings.iter().for_each(|warning| context.note(&format!("# Warning: {warning}")));
+    Ok(built.resources)
 }
 
 /// Reads a document from a web server.

@@ -8,7 +8,7 @@ mod select;
 
 pub(crate) use files::{Files, read_documents};
 pub(crate) use parse::{documents, parse_document};
-pub(crate) use select::{Found, ListQuery, Select, Target, flatten, get_object, guess, list_pages, split_list};
+pub(crate) use select::{Found, ListQuery, Select, Target, flatten, get_named, get_object, guess, list_pages, split_list};
 
 use api::Tree;
 

@@ -8,8 +8,6 @@ use crate::discovery::Resource;
 use crate::error::{Error, Result, message};
 use crate::transport::Request;
 
-/// Objects in a page of a list, by default.
-const CHUNK: i64 = 500;
 /// What upstream says if nothing is selected.
 const NOTHING: &str = "You must provide one or more resources by argument or filename.\n\
                        Example resource specifications include:\n   '-f rsrc.yaml'\n   '--filename=rsrc.json'\n   \
@@ -149,7 +147,7 @@ impl Select {
     /// The query of lists.
     pub(crate) fn query(&self) -> ListQuery {
         let selector = self.selector.clone().unwrap_or_default();
-        let chunk = self.chunk.unwrap_or(CHUNK);
+        let chunk = self.chunk.unwrap_or(0);
         ListQuery {
             selector,
             field_selector: self.field_selector.clone(),
@@ -429,7 +427,22 @@ pub(crate) async fn get_object(
     if !sub.is_empty() {
         path = format!("{path}/{sub}");
     }
-    context.client().await?.tree(&Request::get(path)).await
+    get_named(context, Request::get(path), namespace).await
+}
+
+/// Reads an object of a namespace. If it does not exist, the namespace may be what is missing.
+pub(crate) async fn get_named(context: &Context, request: Request, namespace: &str) -> Result<Tree> {
+    let client = context.client().await?;
+    match client.tree(&request).await {
+        Err(error) if error.is_not_found() && !namespace.is_empty() && namespace != "default" => {
+            let path = guess("v1", "Namespace").object_path("", namespace);
+            match client.bytes(&Request::get(path)).await {
+                Err(missing) if missing.is_not_found() => Err(missing),
+                _ => Err(error),
+            }
+        }
+        other => other,
+    }
 }
 
 /// The parameters of a list.

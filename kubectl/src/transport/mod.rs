@@ -13,7 +13,7 @@ mod upgrade;
 mod warnings;
 
 pub(crate) use log::RequestLog;
-pub(crate) use response::Response;
+pub(crate) use response::{Response, ResponseBody};
 pub(crate) use warnings::Warnings;
 
 use std::sync::Arc;

@@ -18,6 +18,9 @@ const MAX_LINE: usize = 64 * 1024 * 1024;
 /// The largest response that is read as one object.
 const MAX_BODY: usize = 4 * 1024 * 1024 * 1024;
 
+/// A body that is passed on.
+pub(crate) type ResponseBody = client::Body;
+
 /// A response whose body is not read yet.
 pub(crate) struct Response {
     pub(crate) code: u16,
@@ -74,6 +77,19 @@ impl Response {
         }
         api::json::decode(&bytes)
             .map_err(|error| Error::new(format!("couldn't get version/kind; json parse error: {error}")))
+    }
+
+    /// The response as it is, to pass it on.
+    pub(crate) fn into_http(self) -> http::Response<ResponseBody> {
+        let mut response = http::Response::new(self.body);
+        *response.status_mut() = http::StatusCode::from_u16(self.code).unwrap_or_default();
+        for (name, value) in &self.headers {
+            // These are of this connection, and the next one has its own.
+            if name != header::CONNECTION && name != header::TRANSFER_ENCODING {
+                response.headers_mut().append(name, value.clone());
+            }
+        }
+        response
     }
 
     /// The lines of the body, for watches.

@@ -5,6 +5,8 @@ mod last_applied;
 mod prune;
 mod server_side;
 
+pub(crate) use client_side::compute;
+
 use std::collections::BTreeSet;
 
 use api::Tree;

@@ -5,7 +5,7 @@ use api::Tree;
 use crate::context::Context;
 use crate::discovery::Resource;
 use crate::error::{Error, Result};
-use crate::objects::{ListQuery, Select, Target, list_pages};
+use crate::objects::{ListQuery, Select, Target, get_named, list_pages};
 use crate::print::{Format, Printer, TabWriter, TableOptions, TablePrinter};
 use crate::transport::Request;
 
@@ -140,5 +140,5 @@ async fn read_one(
     for (name, value) in &query.extra {
         request = request.query(name, value);
     }
-    context.client().await?.tree(&request).await
+    get_named(context, request, namespace).await
 }
