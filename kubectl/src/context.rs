@@ -39,12 +39,7 @@ pub(crate) struct Context {
 
 impl Context {
     /// A context for a parsed command line.
-    pub(crate) fn new(
-        path: String,
-        args: Vec<String>,
-        dash: Option<usize>,
-        flags: Values,
-    ) -> Context {
+    pub(crate) fn new(path: String, args: Vec<String>, dash: Option<usize>, flags: Values) -> Context {
         Context {
             path,
             args,
@@ -193,10 +188,10 @@ impl Context {
         }
         match api::time::parse_duration(text) {
             Ok(nanos) => Ok(u64::try_from(nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)),
-            Err(_) => message(format!(
+            Err(_) => message(
                 "Invalid timeout value. Timeout must be a single integer in seconds, or an integer followed by a \
-                 corresponding time unit (e.g. 1s | 2m | 3h)"
-            )),
+                 corresponding time unit (e.g. 1s | 2m | 3h)",
+            ),
         }
     }
 

@@ -146,10 +146,13 @@ async fn types(context: &Context) -> Vec<String> {
 
 /// The names of a type's objects. Without a server there are none, and no error.
 async fn names(context: &Context, kind: &str) -> Vec<String> {
-    let (Ok(resource), Ok((namespace, _))) = (context.resolve(kind).await, context.namespace()) else { return Vec::new() };
+    let (Ok(resource), Ok((namespace, _))) = (context.resolve(kind).await, context.namespace()) else {
+        return Vec::new();
+    };
     let namespace = if resource.is_namespaced { namespace } else { String::new() };
     let mut names = Vec::new();
-    let read = list_pages(context, &resource, &namespace, &ListQuery::default(), async |page| {
+    let query = ListQuery::default();
+    let read = list_pages(context, &resource, &namespace, &query, async |page| {
         names.extend(page.list("items").iter().map(|item| item.str("metadata.name").to_string()));
         Ok(())
     });

@@ -70,7 +70,8 @@ async fn compare(context: &Context) -> Result<()> {
     }
     context.flush()?;
     let status = program(&directories).status().await;
-    let status = status.map_err(|error| Error::new(format!("failed to run \"diff\": {}", crate::error::io_text(&error))))?;
+    let status =
+        status.map_err(|error| Error::new(format!("failed to run \"diff\": {}", crate::error::io_text(&error))))?;
     match status.code() {
         Some(0) => Ok(()),
         Some(1) => Err(Error::Exit(1)),
@@ -199,7 +200,12 @@ fn masked(context: &Context, info: &Info, live: Option<Tree>, merged: Tree) -> (
 
 const KUSTOMIZE_FLAGS: &[Flag] = &[
     switch("enable-managedby-label", '\0', "Add the label app.kubernetes.io/managed-by."),
-    text("load-restrictor", '\0', "LoadRestrictionsRootOnly", "LoadRestrictionsNone allows files from outside of the directory."),
+    text(
+        "load-restrictor",
+        '\0',
+        "LoadRestrictionsRootOnly",
+        "LoadRestrictionsNone allows files from outside of the directory.",
+    ),
     text("output", 'o', "", "File to write to, or a directory for one file of each object."),
     switch("enable-helm", '\0', "").hidden(),
     switch("enable-alpha-plugins", '\0', "").hidden(),
@@ -231,10 +237,16 @@ fn kustomize(context: &Context) -> Result<()> {
     let loads_from_anywhere = match flags.str("load-restrictor") {
         "LoadRestrictionsNone" => true,
         "LoadRestrictionsRootOnly" => false,
-        other => return message(format!("illegal flag value --load-restrictor {other}; legal values: [LoadRestrictionsRootOnly LoadRestrictionsNone]")),
+        other => {
+            return message(format!(
+                "illegal flag value --load-restrictor {other}; legal values: [LoadRestrictionsRootOnly LoadRestrictionsNone]"
+            ));
+        }
     };
-    let options = kustomize::Options { loads_from_anywhere, adds_managed_by_label: flags.bool("enable-managedby-label") };
-    let built = kustomize::build(&kustomize::Disk, Path::new(directory), options).map_err(|error| Error::new(error.to_string()))?;
+    let options =
+        kustomize::Options { loads_from_anywhere, adds_managed_by_label: flags.bool("enable-managedby-label") };
+    let built = kustomize::build(&kustomize::Disk, Path::new(directory), options)
+        .map_err(|error| Error::new(error.to_string()))?;
     built.warnings.iter().for_each(|warning| context.note(&format!("# Warning: {warning}")));
     let output = flags.str("output");
     if output.is_empty() {
@@ -244,7 +256,12 @@ fn kustomize(context: &Context) -> Result<()> {
         return Ok(std::fs::write(output, kustomize::to_yaml(&built.resources))?);
     }
     for resource in &built.resources {
-        let name = format!("{}_{}_{}.yaml", resource.str("apiVersion").replace('/', "_"), resource.str("kind"), resource.str("metadata.name"));
+        let name = format!(
+            "{}_{}_{}.yaml",
+            resource.str("apiVersion").replace('/', "_"),
+            resource.str("kind"),
+            resource.str("metadata.name")
+        );
         std::fs::write(Path::new(output).join(name.to_lowercase()), yaml::encode(resource))?;
     }
     Ok(())

@@ -68,7 +68,7 @@ async fn exec(context: &Context) -> Result<()> {
         None => Vec::new(),
         Some(dash) => context.args[dash..].to_vec(),
     };
-    if context.args.is_empty() && !from_files || context.dash == Some(0) && !from_files {
+    if !from_files && (context.args.is_empty() || context.dash == Some(0)) {
         return message("pod, type/name or --filename must be specified");
     }
     if command.is_empty() {

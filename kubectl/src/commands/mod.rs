@@ -4,6 +4,7 @@ mod api_resources;
 mod api_versions;
 mod apply;
 mod auth;
+mod cluster_info;
 mod common;
 mod completion;
 mod config;
@@ -14,6 +15,7 @@ mod describe;
 mod diff;
 mod diff3;
 mod edit;
+mod events;
 mod exec;
 mod explain;
 mod expose;
@@ -21,9 +23,9 @@ mod get;
 mod hash;
 mod logs;
 mod metadata;
-mod misc;
 mod nodes;
 mod options;
+mod plugin;
 mod pods;
 mod port_forward;
 mod proxy;
@@ -33,6 +35,7 @@ mod run;
 mod scale;
 mod set;
 mod terminal;
+mod top;
 mod version;
 mod wait;
 mod watching;
@@ -58,8 +61,8 @@ pub(crate) static ROOT: Command = Command {
         &scale::SCALE,
         &expose::AUTOSCALE,
         &auth::CERTIFICATE,
-        &misc::CLUSTER_INFO,
-        &misc::TOP,
+        &cluster_info::CLUSTER_INFO,
+        &top::TOP,
         &nodes::CORDON,
         &nodes::UNCORDON,
         &nodes::DRAIN,
@@ -72,7 +75,7 @@ pub(crate) static ROOT: Command = Command {
         &proxy::PROXY,
         &cp::CP,
         &auth::AUTH,
-        &misc::EVENTS,
+        &events::EVENTS,
         &diff::DIFF,
         &apply::APPLY,
         &scale::PATCH,
@@ -86,7 +89,7 @@ pub(crate) static ROOT: Command = Command {
         &completion::COMPLETION,
         &completion::COMPLETE,
         &config::CONFIG,
-        &misc::PLUGIN,
+        &plugin::PLUGIN,
         &options::OPTIONS,
         &version::VERSION,
     ],

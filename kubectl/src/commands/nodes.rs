@@ -333,7 +333,8 @@ fn parse_taint(text: &str) -> Result<(Taint, bool)> {
     if !problems.is_empty() {
         return message(format!("invalid taint spec: {text}, {}", problems.join("; ")));
     }
-    if !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") && !(removes && effect.is_empty()) {
+    let is_known = matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute");
+    if !is_known && (!removes || !effect.is_empty()) {
         return message(if effect.is_empty() {
             format!("invalid taint spec: {text}")
         } else {

@@ -43,7 +43,9 @@ pub(crate) fn pod_selector(info: &Info) -> Result<String> {
         "ReplicationController" | "Service" => object.at("spec.selector"),
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" => object.at("spec.selector.matchLabels"),
         kind => {
-            return message(format!("cannot attach to *unstructured.Unstructured: selector for {kind} not implemented"));
+            return message(format!(
+                "cannot attach to *unstructured.Unstructured: selector for {kind} not implemented"
+            ));
         }
     };
     let pairs: Vec<String> = selector

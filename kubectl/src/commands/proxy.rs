@@ -20,7 +20,12 @@ use crate::flags::{Flag, Kind, switch, text, typed};
 use crate::transport::{Client, Request};
 
 const FLAGS: &[Flag] = &[
-    text("accept-hosts", '\0', "^localhost$,^127\\.0\\.0\\.1$,^\\[::1\\]$", "Regular expressions for hosts that are accepted."),
+    text(
+        "accept-hosts",
+        '\0',
+        "^localhost$,^127\\.0\\.0\\.1$,^\\[::1\\]$",
+        "Regular expressions for hosts that are accepted.",
+    ),
     text("accept-paths", '\0', "^.*", "Regular expressions for paths that are accepted."),
     text("address", '\0', "127.0.0.1", "The address to listen on."),
     text("api-prefix", '\0', "/", "The prefix below which the API is."),
@@ -29,7 +34,12 @@ const FLAGS: &[Flag] = &[
     typed("keepalive", '\0', Kind::Duration, "0s", "").hidden(),
     typed("port", 'p', Kind::Int, "8001", "The port to listen on; 0 for any."),
     text("reject-methods", '\0', "^$", "Regular expressions for methods that are rejected."),
-    text("reject-paths", '\0', "^/api/.*/pods/.*/exec,^/api/.*/pods/.*/attach", "Regular expressions for paths that are rejected."),
+    text(
+        "reject-paths",
+        '\0',
+        "^/api/.*/pods/.*/exec,^/api/.*/pods/.*/attach",
+        "Regular expressions for paths that are rejected.",
+    ),
     text("unix-socket", 'u', "", "A Unix socket to listen on."),
     text("www", 'w', "", "A directory whose files are served too."),
     text("www-prefix", 'P', "/static/", "The prefix below which the files are."),
@@ -60,7 +70,9 @@ struct Filter {
 }
 
 fn expressions(text: &str) -> Result<Vec<Regex>> {
-    let parse = |part: &str| Regex::new(part).map_err(|error| Error::new(format!("invalid regular expression {part:?}: {error}")));
+    let parse = |part: &str| {
+        Regex::new(part).map_err(|error| Error::new(format!("invalid regular expression {part:?}: {error}")))
+    };
     text.split(',').filter(|part| !part.is_empty()).map(parse).collect()
 }
 
@@ -141,9 +153,16 @@ fn plain(code: StatusCode, text: impl Into<Bytes>) -> Answer {
     response
 }
 
-async fn respond(request: HttpRequest<Incoming>, client: Arc<Client>, filter: Arc<Filter>) -> std::result::Result<Answer, Infallible> {
+async fn respond(
+    request: HttpRequest<Incoming>,
+    client: Arc<Client>,
+    filter: Arc<Filter>,
+) -> std::result::Result<Answer, Infallible> {
     let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let host = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit())).map_or(host, |(host, _)| host);
+    let host = host
+        .rsplit_once(':')
+        .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+        .map_or(host, |(host, _)| host);
     let path = request.uri().path().to_string();
     if !filter.accepts(request.method().as_str(), &path, host) {
         return Ok(plain(StatusCode::FORBIDDEN, "Forbidden"));
@@ -159,7 +178,10 @@ async fn respond(request: HttpRequest<Incoming>, client: Arc<Client>, filter: Ar
     let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
     let target = format!("/{}{query}", rest.trim_start_matches('/'));
     if request.headers().contains_key(header::UPGRADE) {
-        return Ok(plain(StatusCode::NOT_IMPLEMENTED, "this proxy does not pass upgrades on: use kubectl exec or port-forward\n"));
+        return Ok(plain(
+            StatusCode::NOT_IMPLEMENTED,
+            "this proxy does not pass upgrades on: use kubectl exec or port-forward\n",
+        ));
     }
     let (head, body) = request.into_parts();
     let Ok(body) = Limited::new(body, MAX_BODY).collect().await else {
@@ -180,8 +202,13 @@ async fn respond(request: HttpRequest<Incoming>, client: Arc<Client>, filter: Ar
 /// The media types that the API knows.
 fn content_type(head: &http::request::Parts) -> &'static str {
     const KNOWN: &[&str] = &[
-        "application/json", "application/yaml", "application/merge-patch+json", "application/json-patch+json",
-        "application/strategic-merge-patch+json", "application/apply-patch+yaml", "application/vnd.kubernetes.protobuf",
+        "application/json",
+        "application/yaml",
+        "application/merge-patch+json",
+        "application/json-patch+json",
+        "application/strategic-merge-patch+json",
+        "application/apply-patch+yaml",
+        "application/vnd.kubernetes.protobuf",
     ];
     let wanted = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let wanted = wanted.split(';').next().unwrap_or_default().trim();
@@ -190,7 +217,8 @@ fn content_type(head: &http::request::Parts) -> &'static str {
 
 fn file(directory: &std::path::Path, rest: &str) -> Answer {
     let relative = api::query::percent_decode(rest.trim_start_matches('/')).into_owned();
-    let is_inside = std::path::Path::new(&relative).components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    let is_inside =
+        std::path::Path::new(&relative).components().all(|part| matches!(part, std::path::Component::Normal(_)));
     let path = directory.join(&relative);
     let path = if path.is_dir() { path.join("index.html") } else { path };
     match std::fs::read(&path) {

@@ -107,9 +107,9 @@ fn split_path(text: &str) -> Result<(&str, Option<String>)> {
         None if text[end..].is_empty() => Ok((text, None)),
         Some("") => message("jsonpath wait has to have a value after equal sign"),
         Some(value) => Ok((&text[..end], Some(value.trim_matches(['\'', '"']).to_string()))),
-        None => message(format!(
-            "jsonpath wait format must be --for=jsonpath='{{.status.readyReplicas}}'=3 or --for=jsonpath='{{.status.readyReplicas}}'"
-        )),
+        None => message(
+            "jsonpath wait format must be --for=jsonpath='{.status.readyReplicas}'=3 or --for=jsonpath='{.status.readyReplicas}'",
+        ),
     }
 }
 

@@ -16,8 +16,6 @@ pub(crate) enum Kind {
     Int,
     Int32,
     Int64,
-    Uint16,
-    Float,
     Text,
     Duration,
     /// Repeated; a value may contain commas.
@@ -140,11 +138,6 @@ impl Values {
             Some(values) => values.clone(),
             None => value::split_csv(flag.default),
         }
-    }
-
-    /// The names of the flags on the command line.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.set.keys().copied()
     }
 
     /// Sets a default of the user's preferences: it loses against the command line.

@@ -73,10 +73,6 @@ pub(super) fn check(flag: &Flag, text: &str) -> Result<(), String> {
         }
         Kind::Int | Kind::Int64 => number("ParseInt", i64::MIN, i64::MAX),
         Kind::Int32 => number("ParseInt", i32::MIN.into(), i32::MAX.into()),
-        Kind::Uint16 => number("ParseUint", 0, u16::MAX.into()),
-        Kind::Float if text.parse::<f64>().is_err() => {
-            Err(format!("strconv.ParseFloat: parsing {}: invalid syntax", api::field::go_quote(text)))
-        }
         Kind::Duration => api::time::parse_duration(text).map(drop).map_err(|error| error.to_string()),
         _ => Ok(()),
     }

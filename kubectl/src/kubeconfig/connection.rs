@@ -131,10 +131,11 @@ fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
 
 /// Resolves the context, its cluster and its user, and applies the flags.
 pub(crate) fn connection(config: &Config, flags: &Overrides) -> Result<Connection> {
-    if config.is_empty() && flags.server.is_empty() {
-        if let Some(connection) = in_cluster(flags)? {
-            return Ok(connection);
-        }
+    if config.is_empty()
+        && flags.server.is_empty()
+        && let Some(connection) = in_cluster(flags)?
+    {
+        return Ok(connection);
     }
     let context = context(config, flags)?;
     let named =

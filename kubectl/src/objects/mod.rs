@@ -2,13 +2,15 @@
 //! name and selector.
 
 mod files;
+mod guess;
 mod kinds;
 mod parse;
 mod select;
 
 pub(crate) use files::{Files, read_documents};
+pub(crate) use guess::guess;
 pub(crate) use parse::{documents, parse_document};
-pub(crate) use select::{Found, ListQuery, Select, Target, flatten, get_named, get_object, guess, list_pages, split_list};
+pub(crate) use select::{Found, ListQuery, Select, Target, flatten, get_named, get_object, list_pages, split_list};
 
 use api::Tree;
 

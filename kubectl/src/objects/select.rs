@@ -2,6 +2,7 @@
 
 use api::{Tree, tree};
 
+use super::guess::guess;
 use super::{Files, Info, read_documents};
 use crate::context::Context;
 use crate::discovery::Resource;
@@ -51,8 +52,6 @@ pub(crate) struct Found {
     pub(crate) errors: Vec<Error>,
     /// One object was named, and not a list.
     pub(crate) is_single: bool,
-    /// Objects were named, and not selected.
-    pub(crate) is_named: bool,
 }
 
 impl Found {
@@ -69,7 +68,6 @@ pub(crate) struct Targets {
     pub(crate) targets: Vec<Target>,
     pub(crate) errors: Vec<Error>,
     pub(crate) is_single: bool,
-    pub(crate) is_named: bool,
 }
 
 impl Select {
@@ -94,12 +92,7 @@ impl Select {
     /// Finds and reads the objects.
     pub(crate) async fn find(&self, context: &Context) -> Result<Found> {
         let targets = self.targets(context).await?;
-        let mut found = Found {
-            errors: targets.errors,
-            is_single: targets.is_single,
-            is_named: targets.is_named,
-            ..Found::default()
-        };
+        let mut found = Found { errors: targets.errors, is_single: targets.is_single, ..Found::default() };
         for target in targets.targets {
             if let Err(error) = self.read(context, target, &mut found).await {
                 found.errors.push(error);
@@ -214,7 +207,7 @@ impl Select {
 
     /// Arguments of the form TYPE/NAME.
     async fn named_targets(&self, context: &Context, args: &[String]) -> Result<Targets> {
-        let mut targets = Targets { is_single: args.len() == 1, is_named: true, ..Targets::default() };
+        let mut targets = Targets { is_single: args.len() == 1, ..Targets::default() };
         for arg in args {
             let parts: Vec<&str> = arg.split('/').collect();
             let [kind, name] = parts[..] else {
@@ -240,7 +233,7 @@ impl Select {
             );
         }
         let (documents, errors) = read_documents(context, &self.files).await?;
-        let mut targets = Targets { errors, is_named: true, ..Targets::default() };
+        let mut targets = Targets { errors, ..Targets::default() };
         let mut count = 0;
         for document in documents {
             for object in flatten(document.tree) {
@@ -325,49 +318,6 @@ fn unmapped(error: &Error, object: &Tree, source: &str) -> Error {
             Error::Connect { host: host.clone(), reason: reason.clone(), is_refused: *is_refused }
         }
         other => Error::Message(other.to_string()),
-    }
-}
-
-/// A resource by the usual rules for names, without the server.
-pub(crate) fn guess(api_version: &str, kind: &str) -> Resource {
-    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    let singular = kind.to_lowercase();
-    let plural = match singular.as_bytes() {
-        [.., b's' | b'x'] | [.., b'c' | b's', b'h'] => format!("{singular}es"),
-        [.., b'y'] if !singular.ends_with("ey") && !singular.ends_with("ay") => {
-            format!("{}ies", &singular[..singular.len() - 1])
-        }
-        _ => format!("{singular}s"),
-    };
-    const CLUSTER: &[&str] = &[
-        "Namespace",
-        "Node",
-        "PersistentVolume",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "StorageClass",
-        "CustomResourceDefinition",
-        "PriorityClass",
-        "IngressClass",
-        "RuntimeClass",
-        "CSIDriver",
-        "CSINode",
-        "MutatingWebhookConfiguration",
-        "ValidatingWebhookConfiguration",
-        "APIService",
-        "CertificateSigningRequest",
-    ];
-    Resource {
-        group: group.to_string(),
-        version: version.to_string(),
-        plural,
-        singular,
-        kind: kind.to_string(),
-        is_namespaced: !CLUSTER.contains(&kind),
-        verbs: Vec::new(),
-        short_names: Vec::new(),
-        categories: Vec::new(),
-        subresources: Vec::new(),
     }
 }
 

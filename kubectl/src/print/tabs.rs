@@ -23,11 +23,6 @@ impl TabWriter {
         }
     }
 
-    /// How many lines wait.
-    pub(crate) fn len(&self) -> usize {
-        self.lines.len()
-    }
-
     /// Whether no line waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty()

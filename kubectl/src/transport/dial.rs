@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderValue, Request, header};
-use http_body_util::Full;
 use http_client::protocol::{Http2Options, KeepAlive};
 use http_client::{Address, ConnectError, Identity, Stream, Trust, tls};
 use rustls::{CertificateError, ClientConfig};
@@ -130,9 +128,6 @@ impl Dialer {
         Error::Connect { host: self.server.authority(), reason, is_refused }
     }
 }
-
-/// The type of requests that are sent here.
-pub(super) type Body = Full<Bytes>;
 
 fn config(trust: &Trust, identity: Option<&Identity>, is_tls: bool) -> Result<Arc<ClientConfig>> {
     // Reading the system's certificates takes long, and plain HTTP needs none.

@@ -67,13 +67,6 @@ impl RequestLog {
         self.line(&format!("\"{title}\" body={shown:?}{cut}"));
     }
 
-    /// Writes a line if the verbosity is at least this.
-    pub(crate) fn info(&self, verbosity: i64, text: &str) {
-        if self.verbosity >= verbosity {
-            self.line(text);
-        }
-    }
-
     fn line(&self, text: &str) {
         let (month, day, time) = clock::log_time();
         eprintln!("I{month:02}{day:02} {time} {:>7} request.go:1] {text}", std::process::id());

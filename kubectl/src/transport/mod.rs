@@ -180,11 +180,6 @@ impl Client {
         self.dialer.server().url()
     }
 
-    /// Where warnings are printed.
-    pub(crate) fn warnings(&self) -> &Warnings {
-        &self.options.warnings
-    }
-
     /// Sends a request; a response with an error code is an error.
     pub(crate) async fn send(&self, request: &Request) -> Result<Response> {
         let response = self.send_any(request).await?;

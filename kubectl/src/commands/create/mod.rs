@@ -68,13 +68,8 @@ async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;
     let select = Select { is_latest: false, ..Select::of(context) };
     if select.files.is_empty() {
-        if let Some(name) = context.args.first() {
-            return context.usage_error(&format!("Unexpected args: {}", list(&context.args))).or_else(
-                |error: Error| {
-                    let _ = name;
-                    Err(error)
-                },
-            );
+        if !context.args.is_empty() {
+            return context.usage_error(&format!("Unexpected args: {}", list(&context.args)));
         }
         return message("must specify one of -f and -k");
     }

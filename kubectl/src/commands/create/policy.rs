@@ -136,7 +136,7 @@ fn quota(context: &Context) -> Result<Tree> {
     if !flags.str("scopes").is_empty() {
         let scopes: Vec<Tree> = flags.str("scopes").split(',').map(Tree::from).collect();
         if scopes.iter().any(|scope| scope.as_str() == Some("")) {
-            return message(format!("invalid resource quota scope \"\""));
+            return message("invalid resource quota scope \"\"");
         }
         spec.set("scopes", scopes);
     }

@@ -77,7 +77,7 @@ fn bound_object(context: &Context) -> Result<Option<Tree>> {
         return Ok(None);
     }
     if !matches!(kind, "Pod" | "Secret" | "Node") {
-        return message(format!("supported --bound-object-kind values are Node, Pod, Secret"));
+        return message("supported --bound-object-kind values are Node, Pod, Secret");
     }
     if name.is_empty() {
         return message("--bound-object-name is required if --bound-object-kind is provided");
