@@ -272,10 +272,10 @@ mod tests {
             assert_eq!(json(&patch), want);
         };
         check(
-            "{spec: {containers: [{name: a, image: x}]}}",
-            "{spec: {containers: [{name: a, image: y}]}}",
-            "{spec: {containers: [{name: a, image: x, stdin: false}]}}",
-            r#"{"spec":{"$setElementOrder/containers":[{"name":"a"}],"containers":[{"image":"y","name":"a"}]}}"#,
+            "{spec: {containers: [{name: a, image: x1}]}}",
+            "{spec: {containers: [{name: a, image: y1}]}}",
+            "{spec: {containers: [{name: a, image: x1, stdin: false}]}}",
+            r#"{"spec":{"$setElementOrder/containers":[{"name":"a"}],"containers":[{"image":"y1","name":"a"}]}}"#,
         );
         check(
             "{spec: {containers: [{name: a}, {name: b}]}}",

@@ -103,8 +103,9 @@ fn split_path(text: &str) -> Result<(&str, Option<String>)> {
         Some(at) => at + 1,
         None => text.find('=').unwrap_or(text.len()),
     };
-    match text[end..].strip_prefix('=') {
-        None if text[end..].is_empty() => Ok((text, None)),
+    let rest = text[end..].trim_start_matches(['\'', '"']);
+    match rest.strip_prefix('=') {
+        None if rest.is_empty() => Ok((&text[..end], None)),
         Some("") => message("jsonpath wait has to have a value after equal sign"),
         Some(value) => Ok((&text[..end], Some(value.trim_matches(['\'', '"']).to_string()))),
         None => message(
