@@ -241,6 +241,8 @@ impl Members {
             let _ = Command::new("kill").args(["-KILL", &pid]).status();
         }
         if let Some(mut child) = self.running[host as usize - 1].take() {
+            // nsenter stops with its child, and does not continue with it.
+            let _ = child.kill();
             let _ = child.wait();
         }
     }
