@@ -117,30 +117,49 @@ pub async fn secure(stream: TcpStream, name: &str, tls: &Arc<ClientConfig>) -> R
     Ok(Stream::Tls(Box::new(stream)))
 }
 
+/// TLS over a connection that was opened otherwise.
+pub async fn secure_other(
+    stream: Box<dyn OtherStream>,
+    name: &str,
+    tls: &Arc<ClientConfig>,
+) -> Result<Stream, ConnectError> {
+    let bad_name = |_| ConnectError::Name { name: name.to_string() };
+    let name = ServerName::try_from(name.to_string()).map_err(bad_name)?;
+    let stream = TlsConnector::from(tls.clone()).connect(name, stream).await.map_err(ConnectError::Tls)?;
+    Ok(Stream::OtherTls(Box::new(stream)))
+}
+
+/// A connection that is not one of TCP, such as a stream of a tunnel.
+pub trait OtherStream: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug + 'static {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug + 'static> OtherStream for S {}
+
 /// A connection with or without TLS.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    Other(Box<dyn OtherStream>),
+    OtherTls(Box<TlsStream<Box<dyn OtherStream>>>),
 }
 
 impl Stream {
     /// Whether both sides agreed on HTTP/2.
     pub fn is_http2(&self) -> bool {
+        self.session().is_some_and(|session| session.alpn_protocol() == Some(crate::tls::HTTP2))
+    }
+
+    fn session(&self) -> Option<&rustls::ClientConnection> {
         match self {
-            Stream::Tcp(_) => false,
-            Stream::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(crate::tls::HTTP2),
+            Stream::Tcp(_) | Stream::Other(_) => None,
+            Stream::Tls(stream) => Some(stream.get_ref().1),
+            Stream::OtherTls(stream) => Some(stream.get_ref().1),
         }
     }
 
     /// The certificate of the server; None without TLS.
     pub fn server_certificate(&self) -> Option<&[u8]> {
-        match self {
-            Stream::Tcp(_) => None,
-            Stream::Tls(stream) => {
-                stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(AsRef::as_ref)
-            }
-        }
+        let chain = self.session()?.peer_certificates()?;
+        chain.first().map(AsRef::as_ref)
     }
 }
 
@@ -149,6 +168,8 @@ macro_rules! delegate {
         match $self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).$method($($argument),*),
             Stream::Tls(stream) => Pin::new(stream).$method($($argument),*),
+            Stream::Other(stream) => Pin::new(stream).$method($($argument),*),
+            Stream::OtherTls(stream) => Pin::new(stream).$method($($argument),*),
         }
     };
 }
@@ -176,6 +197,8 @@ impl AsyncWrite for Stream {
         match self {
             Stream::Tcp(stream) => stream.is_write_vectored(),
             Stream::Tls(stream) => stream.is_write_vectored(),
+            Stream::Other(stream) => stream.is_write_vectored(),
+            Stream::OtherTls(stream) => stream.is_write_vectored(),
         }
     }
 

@@ -150,7 +150,7 @@ impl Server {
         ));
         let proxies = registry.authentication.config.request_header.as_ref();
         let trusted = proxies.map(|proxies| proxies.names.trusted_headers()).unwrap_or_default();
-        let aggregator = Aggregator::new(config.aggregation.clone(), registry.storage.clone(), trusted);
+        let aggregator = Aggregator::new(config.aggregation.clone(), registry.dialer.clone(), trusted);
         let fair = (fairness.clone(), config.limits.fairness);
         let routes = Routes::new(registry.clone(), aggregator, metrics.clone(), fair);
         Server { config, registry, routes, metrics, fairness, closing }

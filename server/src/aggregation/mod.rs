@@ -20,6 +20,7 @@ use kinds::User;
 use stdx::sync::Mutex;
 
 use crate::outbound::callout::Client;
+use crate::outbound::tunnels::Dialer;
 use crate::outbound::user_headers::TrustedHeaders;
 use crate::storage::Storage;
 use crate::storage::cache::View;
@@ -63,6 +64,7 @@ impl fmt::Debug for Config {
 pub(crate) struct Aggregator {
     config: Config,
     storage: Arc<Storage>,
+    dialer: Arc<Dialer>,
     /// The headers that name users to this server; extension API servers believe the same.
     trusted_headers: TrustedHeaders,
     services: View<ApiServices>,
@@ -72,11 +74,13 @@ pub(crate) struct Aggregator {
 }
 
 impl Aggregator {
-    pub(crate) fn new(config: Config, storage: Arc<Storage>, trusted_headers: TrustedHeaders) -> Aggregator {
+    pub(crate) fn new(config: Config, dialer: Arc<Dialer>, trusted_headers: TrustedHeaders) -> Aggregator {
+        let storage = dialer.storage.clone();
         let services = View::new(storage.caches.get(services::STORAGE));
         Aggregator {
             config,
             storage,
+            dialer,
             trusted_headers,
             services,
             identity: Mutex::default(),
@@ -113,7 +117,7 @@ impl Aggregator {
     /// The client for an extension API server, which verifies its certificate for the name of its Service.
     fn client(&self, service: &ApiService) -> Result<Client, TargetError> {
         let client = Client::new(&service.trust()?, self.identity()?.as_deref())?;
-        Ok(client.with_server_name(Some(service.server_name())))
+        Ok(client.with_server_name(Some(service.server_name())).with_dialer(self.dialer.clone()))
     }
 
     fn identity(&self) -> Result<Option<Arc<Identity>>, TargetError> {

@@ -71,7 +71,7 @@ fn unavailable() -> HttpResponse {
 fn target(aggregator: &Aggregator, service: &ApiService) -> Result<Target, super::TargetError> {
     let address = aggregator.resolve(&service.service)?;
     let tls = aggregator.client(service)?.tls().clone();
-    Ok(Target::verified(address, tls, service.server_name()))
+    Ok(Target::verified(address, tls, service.server_name(), Some(aggregator.dialer.clone())))
 }
 
 fn outbound(

@@ -5,4 +5,5 @@ pub mod callout;
 pub(crate) mod endpoints;
 pub mod kubelets;
 pub mod local_nodes;
+pub mod tunnels;
 pub mod user_headers;

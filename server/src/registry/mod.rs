@@ -32,6 +32,7 @@ use crate::authentication::Authenticator;
 use crate::authorization;
 use crate::outbound::kubelets::Kubelets;
 use crate::outbound::local_nodes::LocalNodes;
+use crate::outbound::tunnels::Dialer;
 use crate::storage::Storage;
 use crate::storage::encryption::Encryption;
 use stdx::cidr::IpNet;
@@ -77,6 +78,8 @@ pub struct Registry {
     pub(crate) mutating_policies: admission::policy::Policies<admission::policy::Mutating>,
     pub(crate) conversions: conversion::Webhooks,
     pub(crate) admitted: admission::metrics::AdmissionMetrics,
+    /// Opens the connections to kubelets and pods.
+    pub dialer: Arc<Dialer>,
     pub(crate) turns: admission::resource_quota::NamespaceLocks,
     /// Nodes of this process, which have no kubelet to call.
     pub local_nodes: OnceLock<Box<dyn LocalNodes>>,
@@ -108,6 +111,7 @@ impl Registry {
             conversions: Default::default(),
             admitted: admission::metrics::AdmissionMetrics::new(metrics, &admission),
             admission,
+            dialer: Arc::new(Dialer::new(storage.clone())),
             turns: Default::default(),
             local_nodes: OnceLock::new(),
             local_health: OnceLock::new(),

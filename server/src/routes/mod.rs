@@ -5,6 +5,7 @@ pub mod health;
 pub mod openapi;
 pub(crate) mod openid;
 pub(crate) mod router;
+mod tunnel;
 pub mod why;
 
 use std::sync::{Arc, OnceLock};

@@ -12,7 +12,7 @@ use crate::fairness;
 use crate::registry::{subresources, usage, verbs};
 use crate::request::head::RequestHead;
 use crate::routes::Routes;
-use crate::routes::{discovery, health, openapi, why};
+use crate::routes::{discovery, health, openapi, tunnel, why};
 use crate::storage::resource::Resource;
 
 pub(crate) async fn route(routes: &Routes, call: &mut Call) -> Result<HttpResponse, Status> {
@@ -36,6 +36,9 @@ pub(crate) async fn route(routes: &Routes, call: &mut Call) -> Result<HttpRespon
     }
     if let Some(response) = Box::pin(health::route(routes, &call.head)).await {
         return Ok(response);
+    }
+    if let Some(response) = tunnel::route(routes, call) {
+        return response;
     }
     if let Some(response) = usage::route(&routes.registry, &call.head) {
         return Ok(response);

@@ -105,6 +105,7 @@ fn crates_have_no_forbidden_dependencies() {
             "kubectl",
             &["kinds", "store", "server", "controllers", "scheduler", "kubelet", "runtime", "cluster", "descriptions"],
         ),
+        ("tunnel", &["api", "kinds", "store", "server", "client", "cluster"]),
         ("server", &["client", "cluster", "controllers", "scheduler"]),
     ];
     for (package, absent) in absences {

@@ -26,6 +26,8 @@ pub(crate) use logins::{Login, Logins};
 pub(crate) use service::{Target, TargetError};
 pub use url::{Url, UrlError};
 
+use super::tunnels::Dialer;
+
 /// The maximum size of a response.
 const MAX_ANSWER_BYTES: usize = 3 << 20;
 /// The maximum number of idle connections; more are closed.
@@ -52,6 +54,8 @@ pub struct Client {
     /// The expected name in the certificate, if it is not the host of the URL.
     server_name: Option<String>,
     pool: Pool<Full<Bytes>>,
+    /// Opens connections to pods; None for a client of other servers.
+    dialer: Option<Arc<Dialer>>,
 }
 
 /// A response with any code.
@@ -71,7 +75,7 @@ impl Client {
     /// A client without credentials besides its certificate.
     pub fn new(trust: &Trust, identity: Option<&Identity>) -> Result<Client, rustls::Error> {
         let tls = Arc::new(tls::config(trust, identity, &[tls::HTTP1])?);
-        Ok(Client { tls, credentials: Credentials::None, server_name: None, pool: Pool::new(MAX_IDLE) })
+        Ok(Client { tls, credentials: Credentials::None, server_name: None, pool: Pool::new(MAX_IDLE), dialer: None })
     }
 
     /// The same client with these credentials.
@@ -97,6 +101,11 @@ impl Client {
     /// The same client, which verifies this name in the server's certificate.
     pub fn with_server_name(self, server_name: Option<String>) -> Client {
         Client { server_name, ..self }
+    }
+
+    /// The same client for a server in pods, which may be reached through a tunnel.
+    pub(crate) fn with_dialer(self, dialer: Arc<Dialer>) -> Client {
+        Client { dialer: Some(dialer), ..self }
     }
 
     /// Sends a GET request.
@@ -125,26 +134,27 @@ impl Client {
     pub(crate) async fn post_json_at(
         &self,
         url: &Url,
-        at: (String, u16),
+        (at, dialer): ((String, u16), &Dialer),
         body: Vec<u8>,
         timeout: Duration,
     ) -> Result<CalloutResponse, Error> {
-        self.call(Method::POST, url, Some(at), &[], body.into(), timeout).await
+        self.call(Method::POST, url, Some((at, dialer)), &[], body.into(), timeout).await
     }
 
     async fn call(
         &self,
         method: Method,
         url: &Url,
-        at: Option<(String, u16)>,
+        at: Option<((String, u16), &Dialer)>,
         headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
         timeout: Duration,
     ) -> Result<CalloutResponse, Error> {
-        let (host, port) = at.unwrap_or_else(|| (url.host.clone(), url.port));
+        let dialer = at.as_ref().map(|(_, dialer)| *dialer).or(self.dialer.as_deref());
+        let (host, port) = at.map_or_else(|| (url.host.clone(), url.port), |(at, _)| at);
         let name = self.server_name.as_ref().unwrap_or(&url.host).clone();
         let address = Address { tls: url.tls, host, port, name };
-        let exchange = self.exchange(&method, url, address, (headers, body));
+        let exchange = self.exchange(&method, url, (address, dialer), (headers, body));
         let result = tokio::time::timeout(timeout, exchange).await.unwrap_or(Err(Failure::Deadline));
         result.map_err(|failure| Error { method, url: url.to_string(), failure })
     }
@@ -153,7 +163,7 @@ impl Client {
         &self,
         method: &Method,
         url: &Url,
-        address: Address,
+        (address, dialer): (Address, Option<&Dialer>),
         (headers, body): (&[(HeaderName, HeaderValue)], Bytes),
     ) -> Result<CalloutResponse, Failure> {
         // An idle connection may have been closed meanwhile: a failed request is then retried on a new connection.
@@ -165,7 +175,11 @@ impl Client {
             }
         }
         let request = self.request(method, url, headers, body)?;
-        let stream = http_client::connect(&address, &self.tls).await.map_err(Failure::Connect)?;
+        let stream = match dialer {
+            Some(dialer) => dialer.connect(&address, address.tls.then_some(&self.tls)).await,
+            None => http_client::connect(&address, &self.tls).await,
+        };
+        let stream = stream.map_err(Failure::Connect)?;
         let sender = http_client::handshake_http1(stream).await.map_err(Failure::Http)?;
         send(self.pool.add_http1(&address, sender), request).await
     }

@@ -10,7 +10,7 @@ use super::error::Failure;
 use super::{CalloutResponse, Client, Error, Login, Logins, Trust, Url, UrlError};
 use crate::outbound::addresses::proxyable_address;
 use crate::outbound::endpoints::{self, ServiceError};
-use crate::storage::Storage;
+use crate::outbound::tunnels::Dialer;
 
 /// A `clientConfig`, compiled.
 pub(crate) struct Target {
@@ -61,19 +61,19 @@ impl Target {
     /// Sends JSON; the URL contains the timeout.
     pub(crate) async fn post_json(
         &self,
-        storage: &Storage,
+        dialer: &Dialer,
         body: Vec<u8>,
         timeout: Duration,
     ) -> Result<CalloutResponse, Error> {
         let url = self.url.clone().with_query("timeout", &format!("{}s", timeout.as_secs()));
         let Some(service) = &self.service else { return self.client.post_json(&url, body, timeout).await };
-        let found = endpoints::for_service(storage, &service.namespace, &service.name, service.port);
+        let found = endpoints::for_service(&dialer.storage, &service.namespace, &service.name, service.port);
         let found = match found {
             Ok(at) => resolve(at).await,
             Err(why) => Err(why),
         };
         match found {
-            Ok(at) => self.client.post_json_at(&url, at, body, timeout).await,
+            Ok(at) => self.client.post_json_at(&url, (at, dialer), body, timeout).await,
             Err(why) => Err(Error { method: Method::POST, url: url.to_string(), failure: Failure::Service(why) }),
         }
     }

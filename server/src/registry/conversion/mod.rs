@@ -197,7 +197,7 @@ pub(crate) async fn convert(
     let target = registry.conversions.target(custom, client_config).map_err(failed)?;
     let uid = crate::common::ids::uid();
     let body = api::json::encode(&review::build_review(&objects, to, version, &uid), None);
-    let response = target.post_json(&registry.storage, body, TIMEOUT).await;
+    let response = target.post_json(&registry.dialer, body, TIMEOUT).await;
     let response = response.map_err(|error| failed(ConversionError::Call(error)))?;
     if !response.is_success() {
         return Err(failed(ConversionError::Response(response.code)));

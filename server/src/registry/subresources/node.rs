@@ -39,7 +39,15 @@ async fn find(registry: &Registry, node: &str, resource: &str, unverified: bool)
         None => (unverified_kubelets()?.kubelet(&object).await?, TIMEOUT),
     };
     let tls = if unverified { kubelet.unverified } else { kubelet.tls };
-    let target = Target { host: kubelet.host, port: kubelet.port, tls: Some(tls), server_name: None, timeout };
+    let target = Target {
+        host: kubelet.host,
+        port: kubelet.port,
+        tls: Some(tls),
+        server_name: None,
+        timeout,
+        node: Some(node.to_string()),
+        dialer: Some(registry.dialer.clone()),
+    };
     Ok(Kubelet { target, takes_websockets: kubelet.takes_websockets })
 }
 

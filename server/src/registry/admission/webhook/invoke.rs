@@ -138,7 +138,7 @@ async fn send(
     let uid = crate::common::ids::uid();
     let request = review::build_review(attributes, invocation, shown, version, &uid);
     let body = api::json::encode(&request, None);
-    let response = target.post_json(&attributes.registry.storage, body, hook.timeout).await?;
+    let response = target.post_json(&attributes.registry.dialer, body, hook.timeout).await?;
     if !response.is_success() {
         return Err(CallError::Response { code: response.code, text: describe(&response) });
     }

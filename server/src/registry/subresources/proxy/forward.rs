@@ -6,13 +6,14 @@ use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
-use http_client::{ConnectError, Stream};
+use http_client::{Address, ConnectError, Stream};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
 use super::links::{Encoding, Location, Page};
 use super::target::Target;
 use crate::call::{Call, HttpResponse};
+use crate::outbound::tunnels::connect_directly;
 use crate::request::body::{Body, Source, StreamBody};
 use crate::request::request_body::RequestBody;
 
@@ -139,10 +140,14 @@ async fn connect(target: &Target) -> Result<Stream, SendError> {
         }
         error => SendError::Tls(error),
     };
-    let stream = http_client::dial(&target.host, target.port).await.map_err(failed)?;
-    let Some(config) = &target.tls else { return Ok(Stream::Tcp(stream)) };
-    let name = target.server_name.as_ref().unwrap_or(&target.host);
-    http_client::connect::secure(stream, name, config).await.map_err(failed)
+    let name = target.server_name.as_ref().unwrap_or(&target.host).clone();
+    let address = Address { name, ..Address::new(target.tls.is_some(), &target.host, target.port) };
+    let stream = match (&target.dialer, &target.node) {
+        (Some(dialer), Some(node)) => dialer.connect_node(node, &address, target.tls.as_ref()).await,
+        (Some(dialer), None) => dialer.connect(&address, target.tls.as_ref()).await,
+        (None, _) => connect_directly(&address, target.tls.as_ref()).await,
+    };
+    stream.map_err(failed)
 }
 
 /// The error text that clients recognise.

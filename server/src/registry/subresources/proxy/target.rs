@@ -12,6 +12,7 @@ use rustls::ClientConfig;
 use crate::call::Call;
 use crate::outbound::addresses::{is_proxyable, proxyable_address};
 use crate::outbound::endpoints::{self, Endpoint};
+use crate::outbound::tunnels::Dialer;
 use crate::registry::Registry;
 use crate::registry::verbs;
 use crate::storage::resource::Resource;
@@ -26,6 +27,10 @@ pub(crate) struct Target {
     pub server_name: Option<String>,
     /// How long a connection is tried.
     pub timeout: Duration,
+    /// The node whose kubelet it is; None for another target.
+    pub node: Option<String>,
+    /// None to connect directly.
+    pub dialer: Option<Arc<Dialer>>,
 }
 
 /// The timeout for targets behind the API, which have no timeout of their own.
@@ -33,21 +38,26 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Target {
     /// A target whose certificate, if it has one, is not verified.
-    pub(crate) fn plain(is_tls: bool, address: SocketAddr) -> Result<Target, Status> {
+    pub(crate) fn plain(is_tls: bool, address: SocketAddr, dialer: Option<Arc<Dialer>>) -> Result<Target, Status> {
         // Like upstream's proxy: certificates of pods are not verified.
         let tls = is_tls.then(|| tls::config(&Trust::InsecureSkipVerify, None, &[]).map(Arc::new)).transpose();
         let tls = tls.map_err(Status::internal)?;
-        Ok(Target { tls, server_name: None, ..Target::at(address) })
+        Ok(Target { tls, server_name: None, ..Target::at(address, dialer) })
     }
 
     /// A target that presents a certificate with this name.
-    pub(crate) fn verified(address: SocketAddr, tls: Arc<ClientConfig>, server_name: String) -> Target {
-        Target { tls: Some(tls), server_name: Some(server_name), ..Target::at(address) }
+    pub(crate) fn verified(
+        address: SocketAddr,
+        tls: Arc<ClientConfig>,
+        server_name: String,
+        dialer: Option<Arc<Dialer>>,
+    ) -> Target {
+        Target { tls: Some(tls), server_name: Some(server_name), ..Target::at(address, dialer) }
     }
 
-    fn at(address: SocketAddr) -> Target {
-        let host = address.ip().to_string();
-        Target { host, port: address.port(), tls: None, server_name: None, timeout: CONNECT_TIMEOUT }
+    fn at(address: SocketAddr, dialer: Option<Arc<Dialer>>) -> Target {
+        let (host, port) = (address.ip().to_string(), address.port());
+        Target { host, port, tls: None, server_name: None, timeout: CONNECT_TIMEOUT, node: None, dialer }
     }
 
     /// `HOST:PORT`
@@ -84,7 +94,7 @@ pub(crate) async fn pod(registry: &Registry, resource: &Arc<Resource>, call: &Ca
     let ip = ip.parse().ok().filter(is_proxyable).ok_or_else(|| Status::bad_request("address not allowed"))?;
     let port = if port.is_empty() { first_port(&pod) } else { port.parse().ok() };
     let default = if tls { 443 } else { 80 };
-    Target::plain(tls, SocketAddr::new(ip, port.unwrap_or(default)))
+    Target::plain(tls, SocketAddr::new(ip, port.unwrap_or(default)), Some(registry.dialer.clone()))
 }
 
 fn first_port(pod: &Tree) -> Option<u16> {
@@ -112,7 +122,7 @@ pub(crate) fn service(registry: &Registry, namespace: &str, id: &str) -> Result<
     };
     let found = endpoints::ready(&slices, &port).into_iter().find(pod_has);
     let missing = || Status::service_unavailable(format!("no endpoints available for service {name:?}"));
-    Target::plain(tls, found.ok_or_else(missing)?.address)
+    Target::plain(tls, found.ok_or_else(missing)?.address, Some(registry.dialer.clone()))
 }
 
 /// The kubelet of a node, or another port of the node's address.
@@ -126,7 +136,7 @@ pub(crate) async fn node(registry: &Registry, id: &str) -> Result<Target, Status
     let found = tokio::net::lookup_host((kubelet.target.host.as_str(), port)).await;
     let addresses: Vec<SocketAddr> = found.map_err(|error| Status::bad_request(error.to_string()))?.collect();
     let address = proxyable_address(&addresses).ok_or_else(|| Status::bad_request("address not allowed"))?;
-    Target::plain(tls, address)
+    Target::plain(tls, address, Some(registry.dialer.clone()))
 }
 
 /// The name of the service's port of this number.

@@ -67,7 +67,7 @@ fn client_of(address: SocketAddr) -> DuplexStream {
         };
         let mut call = Call::from_request(request, peer, 0);
         let path = call.head.path.strip_prefix(PREFIX).unwrap_or_default().to_string();
-        let response = forward(&mut call, &Target::plain(false, address).expect("a target"), PREFIX, &path).await;
+        let response = forward(&mut call, &Target::plain(false, address, None).expect("a target"), PREFIX, &path).await;
         Ok::<_, Infallible>(response.unwrap_or_else(|status| status_response(&status, Accepted::JSON)))
     });
     tokio::spawn(server::Builder::new().serve_connection(TokioIo::new(end), service).with_upgrades());
