@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::Authority;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use http_body_util::Full;
 use http_client::pool::Lease;
 use http_client::protocol::{Http2Options, KeepAlive};
@@ -20,6 +20,9 @@ const CONNECT: Duration = Duration::from_secs(30);
 /// Pings on idle connections.
 const KEEP_ALIVE: KeepAlive = KeepAlive { interval: Duration::from_secs(30), timeout: Duration::from_secs(15) };
 const MAX_IDLE: usize = 8;
+/// How often a read is sent again.
+const READ_RETRIES: u32 = 2;
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Pool {
     address: Address,
@@ -54,19 +57,37 @@ impl Pool {
         self.authority.clone()
     }
 
+    /// Reads that were in flight when their connection broke are sent again: the server may be dead, and the address
+    /// that of a load balancer, which leads to another one. A write may have been carried out already.
     pub(super) async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>> {
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let mut retries = if is_read { READ_RETRIES } else { 0 };
+        loop {
+            match self.attempt(request.clone()).await? {
+                Ok(response) => return Ok(response),
+                Err(error) if retries > 0 => {
+                    tracing::debug!(%error, "connection lost during a read, retrying");
+                    retries -= 1;
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                Err(error) => return Err(failed(&error.into_inner())),
+            }
+        }
+    }
+
+    /// Sends a request; the inner error is that of a connection that broke after it was sent.
+    async fn attempt(&self, request: Request<Bytes>) -> Result<std::result::Result<Response<Body>, SendError>> {
         // An idle connection may be closed without our knowledge. An unsent request can be retried.
         if let Some(connection) = self.connections.take(&self.address) {
             match self.send_on(connection, request.clone()).await? {
-                Ok(response) => return Ok(response),
                 Err(SendError::NotSent(error)) => {
                     tracing::debug!(%error, "idle connection was closed, opening another")
                 }
-                Err(SendError::Sent(error)) => return Err(failed(&error)),
+                sent => return Ok(sent),
             }
         }
         let connection = self.connect().await?;
-        self.send_on(connection, request).await?.map_err(|error| failed(&error.into_inner()))
+        self.send_on(connection, request).await
     }
 
     async fn send_on(
