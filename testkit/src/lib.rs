@@ -184,6 +184,7 @@ async fn try_boot(
         config,
         controllers: None,
         scheduler: None,
+        cluster_ca: None,
         proxy: Some(own.proxy()),
         fake_nodes: 0,
         agent: None,

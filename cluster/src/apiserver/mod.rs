@@ -236,6 +236,7 @@ pub(crate) fn plan(
         config,
         controllers,
         scheduler,
+        cluster_ca: None,
         proxy,
         snapshots: flags.snapshots.check(flags.data_dir.as_deref().filter(|_| flags.etcd_servers.is_empty()))?,
         fake_nodes: 0,

@@ -2,6 +2,7 @@
 
 pub mod certs;
 pub mod reset;
+mod server_command;
 mod store;
 mod up;
 pub mod why;
@@ -34,6 +35,8 @@ struct Cli {
 enum Command {
     /// Runs a whole cluster on this machine
     Up(Box<up::UpArguments>),
+    /// Runs a server of a control plane: API server, controllers and scheduler; several servers can share one etcd
+    Server(Box<server_command::ServerArguments>),
     /// Runs the API server alone, with upstream's flags
     #[command(name = "kube-apiserver", disable_help_flag = true)]
     KubeApiserver {
@@ -140,6 +143,7 @@ pub fn main() -> ExitCode {
             Ok(())
         }
         Command::Up(args) => up::run(*args),
+        Command::Server(args) => server_command::run(*args),
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
         Command::KubeScheduler { flags } => run_scheduler(&flags),
@@ -343,12 +347,15 @@ fn run_kubelet(arguments: &[String]) -> Result<()> {
 }
 
 fn run_agent(args: &node::join::Arguments) -> Result<()> {
+    if let Some(node::join::AgentCommand::Reset { force }) = &args.command {
+        return run_reset(&reset::Arguments { data_dir: args.data_dir.clone(), force: *force });
+    }
     logs::init(args.log_format, args.log_level);
     // Held until the process exits, so that neither `reset` nor another agent uses the directory meanwhile.
     let _lock = node::join::lock(args)?;
     let start = async {
-        let (flags, options) = node::join::join(args).await?;
-        Box::pin(node::run(&flags, options)).await.map_err(node::join::explained)
+        let joined = node::join::join(args).await?;
+        Box::pin(node::run_joined(joined)).await.map_err(node::join::explained)
     };
     runtime()?.block_on(run_node(start, args.stop_pods))
 }

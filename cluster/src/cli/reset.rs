@@ -26,7 +26,7 @@ pub struct Arguments {
 }
 
 /// The entries that tiphys creates in a data directory. Other files there are the user's.
-const ENTRIES: [&str; 14] = [
+const ENTRIES: [&str; 16] = [
     "bootstrap-kubelet.conf",
     "cluster-id",
     "cni",
@@ -38,6 +38,8 @@ const ENTRIES: [&str; 14] = [
     "nodes",
     "pki",
     "runtime",
+    "server.json",
+    "servers.json",
     "store",
     "volumes",
     "lock",

@@ -6,6 +6,7 @@ pub mod extenders;
 pub mod in_process;
 mod parts;
 pub mod schedulers;
+mod server_endpoints;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -34,6 +35,7 @@ use crate::snapshots::Snapshots;
 use in_process::LocalClients;
 use parts::{ControllersPart, SchedulerPart};
 use schedulers::Schedulers;
+use server_endpoints::ServerEndpoints;
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
@@ -52,6 +54,8 @@ pub struct Plan {
     pub controllers: Option<Controllers>,
     /// The scheduler's configuration; None if it runs elsewhere.
     pub scheduler: Option<Configuration>,
+    /// The cluster's CA certificates. A store whose cluster has another CA is refused; None without a check.
+    pub cluster_ca: Option<String>,
     /// The proxy client certificate, for requests on behalf of clients.
     pub proxy: Option<ReadIdentity>,
     /// Scheduled snapshots of the store.
@@ -102,6 +106,7 @@ pub struct ControlPlane {
     own: controllers::Handle,
     controllers: Option<ControllersPart>,
     scheduler: Option<SchedulerPart>,
+    endpoints: Option<ServerEndpoints>,
     fake_nodes: Option<fakenode::FakeNodes>,
     agent: Option<node::start::KubeletHandle>,
     /// The lock of the data directory, if this process writes there.
@@ -140,6 +145,10 @@ impl ControlPlane {
         };
         if let Some(nodes) = self.fake_nodes {
             nodes.stop().await;
+        }
+        // Clients turn to other servers before this one closes their connections.
+        if let Some(endpoints) = self.endpoints {
+            endpoints.stop().await;
         }
         if let Some(scheduler) = self.scheduler {
             scheduler.stop().await;
@@ -188,6 +197,10 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
     // Other servers may run controllers and a scheduler on the same store.
     let is_shared = matches!(plan.engine, Engine::Etcd(_));
     let server = Box::pin(open(plan.engine, plan.config, plan.authentication)).await?;
+    // Nothing is written into the store of another cluster.
+    if let Some(ca) = &plan.cluster_ca {
+        server_endpoints::check_cluster(&server, ca)?;
+    }
     progress("API server");
     let pod_address = for_pods.map(|(pod_address, listener)| {
         tokio::spawn(server::http::serve::serve(server.clone(), listener, tls.clone()));
@@ -220,6 +233,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
     let local = scheduler.as_ref().map(SchedulerPart::explainer);
     let schedulers = Schedulers { server: Arc::downgrade(&server), local, proxy: plan.proxy };
     let _ = server.routes.scheduler.set(Arc::new(schedulers));
+    let endpoints = server.registry.storage.is_shared.then(|| ServerEndpoints::start(&server));
     // Nodes last: their controllers and the scheduler are running.
     let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     let agent = match plan.agent {
@@ -242,6 +256,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
         own,
         controllers,
         scheduler,
+        endpoints,
         fake_nodes: nodes,
         agent,
         lock: plan.lock,

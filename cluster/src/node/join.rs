@@ -22,6 +22,9 @@ use super::container_runtime::{BuiltinRuntime, RuntimeChoice};
 use super::flags::{self, Flags};
 use super::options::{self, Options};
 use super::pod_network::PodNetwork;
+use super::preflight;
+use super::servers::list::ServerAddress;
+use super::servers::{self, NodeServers};
 use super::services::{self, Component, Dns};
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
@@ -30,17 +33,31 @@ use crate::machine::identity;
 use crate::machine::lock::{Lock, lock_data_dir};
 
 const MAPS: Resource = Resource::core("configmaps");
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(7);
-/// So long a signature is waited for, as kubeadm does.
-const LONGEST_UNSIGNED: Duration = Duration::from_secs(300);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(7);
+/// How long a signature is waited for: a new token is signed within seconds.
+const LONGEST_UNSIGNED: Duration = Duration::from_secs(60);
+
+/// What is done with a node besides running it.
+#[derive(clap::Subcommand)]
+pub enum AgentCommand {
+    /// Removes the node's pods and everything that they left on this machine, and its data
+    Reset {
+        /// Do not ask for confirmation
+        #[arg(long)]
+        force: bool,
+    },
+}
 
 /// The arguments of `tiphys agent`.
 #[derive(clap::Args)]
+#[command(subcommand_negates_reqs = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Option<AgentCommand>,
     /// The API server: https://HOST:PORT
-    #[arg(long)]
-    server: String,
+    #[arg(long, value_name = "URL", required = true)]
+    server: Option<String>,
     /// The token to join with; not needed again once the machine has joined
     #[arg(long, default_value = "")]
     token: String,
@@ -51,8 +68,8 @@ pub struct Arguments {
     #[arg(long, value_name = "HASH", default_value = "")]
     discovery_token_ca_cert_hash: String,
     /// Directory of the node's data
-    #[arg(long, default_value = "/var/lib/tiphys/agent")]
-    data_dir: PathBuf,
+    #[arg(long, default_value = "/var/lib/tiphys/agent", global = true)]
+    pub data_dir: PathBuf,
     /// The node's name [default: the machine's name]
     #[arg(long, default_value = "")]
     node_name: String,
@@ -95,28 +112,86 @@ pub fn lock(arguments: &Arguments) -> Result<Lock> {
     lock_data_dir(&identity::open_data_dir(&arguments.data_dir)?)
 }
 
+/// A machine that has joined: the flags and options of its kubelet, and the servers of the cluster.
+pub struct JoinedNode {
+    pub(crate) flags: Flags,
+    pub(crate) options: Options,
+    pub(crate) servers: NodeServers,
+}
+
+/// The files of a node that joins, in its data directory.
+struct NodeFiles {
+    dir: PathBuf,
+    kubeconfig: PathBuf,
+    bootstrap: PathBuf,
+    ca: PathBuf,
+}
+
+impl NodeFiles {
+    fn of(dir: &Path) -> NodeFiles {
+        NodeFiles {
+            dir: dir.to_path_buf(),
+            kubeconfig: dir.join("kubelet.conf"),
+            bootstrap: dir.join("bootstrap-kubelet.conf"),
+            ca: dir.join("pki/ca.crt"),
+        }
+    }
+
+    /// Whether the directory belongs to a node of the cluster whose CA has this hash; any cluster's if it is empty.
+    fn has_joined(&self, hash: &str) -> bool {
+        let known = std::fs::read_to_string(&self.ca).ok().and_then(|pem| fingerprints(&pem)).unwrap_or_default();
+        let is_same = hash.is_empty() || known.iter().any(|known| known.eq_ignore_ascii_case(hash));
+        self.kubeconfig.exists() && is_same
+    }
+
+    /// Writes the CA and the token of a cluster. A certificate of another cluster is not used any more.
+    fn write_bootstrap(&self, server: &str, ca: &str, token: &str) -> Result<()> {
+        let pki = self.dir.join("pki");
+        std::fs::create_dir_all(&pki).map_err(Error::file(&self.dir))?;
+        let is_other = std::fs::read_to_string(&self.ca).is_ok_and(|known| known != ca);
+        for old in [self.kubeconfig.clone(), self.dir.join("kubelet/pki")].iter().filter(|_| is_other) {
+            tracing::warn!(path = %old.display(), "removing credentials of another cluster");
+            let removed = if old.is_dir() { std::fs::remove_dir_all(old) } else { std::fs::remove_file(old) };
+            if let Err(error) = removed
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                return Err(Error::file(old)(error));
+            }
+        }
+        write_private(&self.ca, ca)?;
+        let text = api::yaml::encode(&bootstrap_config(server, ca, token));
+        write_private(&self.bootstrap, &String::from_utf8_lossy(&text))
+    }
+}
+
 /// The flags of a kubelet that has joined.
-pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
+pub async fn join(arguments: &Arguments) -> Result<JoinedNode> {
     let dir = identity::open_data_dir(&arguments.data_dir)?;
-    let (kubeconfig, bootstrap) = (dir.join("kubelet.conf"), dir.join("bootstrap-kubelet.conf"));
-    let ca = dir.join("pki/ca.crt");
+    let files = NodeFiles::of(&dir);
     let token = match &arguments.token_file {
         Some(file) => std::fs::read_to_string(file).map_err(Error::file(file))?.trim().to_string(),
         None => arguments.token.clone(),
     };
-    if !token.is_empty() {
-        let pem = discover(&arguments.server, &token, &arguments.discovery_token_ca_cert_hash).await?;
-        std::fs::create_dir_all(dir.join("pki")).map_err(Error::file(&dir))?;
-        write_private(&ca, &pem)?;
-        let text = api::yaml::encode(&bootstrap_config(&arguments.server, &pem, &token));
-        write_private(&bootstrap, &String::from_utf8_lossy(&text))?;
-    } else if !kubeconfig.exists() {
+    let (hash, url) = (&arguments.discovery_token_ca_cert_hash, arguments.server.as_deref().unwrap_or_default());
+    // A node that has joined needs neither the token nor the server of its first start.
+    if !token.is_empty() && !files.has_joined(hash) {
+        let pem = discover(url, &token, hash).await?;
+        files.write_bootstrap(url, &pem, &token)?;
+    } else if !files.kubeconfig.exists() {
         return Err(Error::Flags(vec!["--token: this machine has not joined yet; a token is required".to_string()]));
     }
     let mut flags = flags(arguments, &dir)?;
+    let NodeFiles { kubeconfig, bootstrap, ca, .. } = files;
+    let mut settings = super::settings::read(&flags)?;
+    let known = vec![kubeconfig.clone(), bootstrap.clone()];
+    let servers = NodeServers::start(&dir, url, &settings.config.node_name, known).await?;
+    let server = ServerAddress::of_url(url)?;
+    preflight::check(&server, &servers, &settings.config.node_name, bootstrap.exists().then_some(&*bootstrap)).await?;
+    for file in [&kubeconfig, &bootstrap].into_iter().filter(|file| file.exists()) {
+        servers::use_listener(file, &servers.url)?;
+    }
     flags.kubeconfig = Some(kubeconfig);
     flags.bootstrap_kubeconfig = bootstrap.exists().then_some(bootstrap);
-    let mut settings = super::settings::read(&flags)?;
     settings.config.serving.client_ca_file = Some(ca).filter(|file| file.exists());
     settings.config.certificates.rotate = true;
     // The API server of `up` verifies and signs serving certificates of kubelets; others get a self-signed one.
@@ -143,18 +218,16 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
         pod_network: if is_on(Component::Network) { PodNetwork::OfCluster } else { PodNetwork::Disabled },
     };
     let Settings { config, shown } = settings;
-    Ok((
-        flags,
-        Options {
-            config,
-            shown: Some(shown),
-            configuration: Default::default(),
-            runtime,
-            is_shared: false,
-            claim: None,
-            services,
-        },
-    ))
+    let options = Options {
+        config,
+        shown: Some(shown),
+        configuration: Default::default(),
+        runtime,
+        is_shared: false,
+        claim: None,
+        services,
+    };
+    Ok(JoinedNode { flags, options, servers })
 }
 
 /// Rewords an error for users of `tiphys agent`, who have no bootstrap kubeconfig.
@@ -226,7 +299,11 @@ pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String>
             Err(error) if error.code().is_some() => {
                 return Err(Error::Response(format!("{server}: {error}")));
             }
-            Err(error) => tracing::warn!(%error, server, "API server unreachable, retrying"),
+            Err(error) => tracing::warn!(
+                %error,
+                server,
+                "API server unreachable, retrying: check the address of --server, the network and the firewall"
+            ),
         }
         tokio::time::sleep(backoff.next_pause()).await;
     }
@@ -234,7 +311,10 @@ pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String>
 
 fn unsigned(token: &str) -> String {
     let id = token.split_once('.').map_or(token, |(id, _)| id);
-    format!("kube-public/cluster-info is not signed for the token id {id:?}: the token is unknown or has expired")
+    format!(
+        "kube-public/cluster-info is not signed for the token id {id:?}: the token is unknown or has expired; `tiphys token \
+         create --print-join-command` on a machine of the cluster creates another"
+    )
 }
 
 /// A client that does not verify the server, for public data that is verified afterwards.

@@ -7,16 +7,21 @@ pub mod flags;
 pub mod host;
 pub mod join;
 pub mod join_objects;
+pub(crate) mod join_server;
 pub mod options;
 pub mod pod_network;
 pub mod ports;
+mod preflight;
 pub mod request;
+pub(crate) mod servers;
 pub mod services;
 pub mod serving;
 mod settings;
 pub mod start;
 pub mod token;
+mod tunnels;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,7 +41,9 @@ use crate::machine::{identity, network};
 use bootstrap::CertificateRotation;
 use container_runtime::{BuiltinRuntime, RuntimeChoice};
 use flags::Flags;
+use join::JoinedNode;
 use options::Options;
+use servers::NodeServers;
 
 /// The name of the component.
 pub const NAME: &str = "kubelet";
@@ -48,6 +55,8 @@ pub struct KubeletProcess {
     kubelet: start::KubeletHandle,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    /// The servers of the cluster, if the kubelet reaches them through the local listener.
+    servers: Option<NodeServers>,
 }
 
 impl KubeletProcess {
@@ -78,6 +87,7 @@ impl KubeletProcess {
         let left = self.kubelet.stop_with_pods(&report).await;
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
+        self.servers.iter().for_each(NodeServers::stop);
         left
     }
 
@@ -86,6 +96,7 @@ impl KubeletProcess {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
         self.kubelet.stop().await;
+        self.servers.iter().for_each(NodeServers::stop);
     }
 }
 
@@ -130,8 +141,17 @@ fn claim_names(mut options: Options) -> Result<Options> {
     Ok(options)
 }
 
+/// Runs the kubelet of a machine that has joined, which balances over the servers of the cluster.
+pub async fn run_joined(joined: JoinedNode) -> Result<KubeletProcess> {
+    run_with(&joined.flags, joined.options, Some(joined.servers)).await
+}
+
 /// Runs the kubelet. Its client certificate comes first, since every request needs it.
 pub async fn run(flags: &Flags, options: Options) -> Result<KubeletProcess> {
+    run_with(flags, options, None).await
+}
+
+async fn run_with(flags: &Flags, options: Options, mut servers: Option<NodeServers>) -> Result<KubeletProcess> {
     let config = &options.config;
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Flags(vec!["running pods needs root".to_string()]));
@@ -154,7 +174,14 @@ pub async fn run(flags: &Flags, options: Options) -> Result<KubeletProcess> {
     if rotates {
         tasks.push(tokio::spawn(CertificateRotation::client(&dir, &node, client.clone(), random).run()));
     }
-    let mut kubelet = start::start(client, claim_names(options)?).await?;
+    if let Some(servers) = &mut servers {
+        servers.follow(&client).await;
+    }
+    let (name, port, listens) = (config.node_name.clone(), config.port, config.serving.address);
+    let mut kubelet = start::start(client.clone(), claim_names(options)?).await?;
     kubelet.inhibit();
-    Ok(KubeletProcess { kubelet, stop, tasks })
+    if let Some(servers) = &servers {
+        tasks.push(tunnels::start(servers, client, &name, SocketAddr::new(listens, port)));
+    }
+    Ok(KubeletProcess { kubelet, stop, tasks, servers })
 }

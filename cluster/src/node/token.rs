@@ -1,6 +1,6 @@
 //! `tiphys token`: the tokens by which machines join, as Secrets of kube-system, with kubeadm's texts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::time::{Timestamp, format_seconds, parse};
@@ -8,7 +8,8 @@ use api::{Map, Tree, base64, tree};
 use client::{Client, DeleteOptions, Resource};
 use stdx::clock::{Clock, SystemClock};
 
-use super::join;
+use super::join_server::SealedCertificates;
+use super::{join, join_server};
 use crate::component::remote::{Remote, find_kubeconfig};
 use crate::error::{Error, Result};
 
@@ -63,6 +64,13 @@ struct Create {
     /// Print the command that joins a machine
     #[arg(long)]
     print_join_command: bool,
+    /// The token lets a server join the control plane: the cluster stores its certificates for it, encrypted with a key
+    /// that only the printed command contains. Run it on a server of the cluster
+    #[arg(long)]
+    control_plane: bool,
+    /// The data directory of this server, with --control-plane [default: the directory of the kubeconfig]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
 }
 
 /// Runs the command, and returns its output.
@@ -78,17 +86,34 @@ pub async fn run(arguments: Arguments) -> Result<String> {
             let token = create.token.clone().map_or_else(generate, |token| checked(&token).map(|()| token))?;
             let (secret, client) = (secret(&token, &create, now)?, client()?);
             // Before the token is created: a failure must not leave one.
-            let command = match create.print_join_command {
+            let certificates = match create.control_plane {
+                true => Some(SealedCertificates::read(&server_data_dir(&create, &file()?))?),
+                false => None,
+            };
+            let command = match create.print_join_command || create.control_plane {
                 true => {
                     let public = client.get(MAPS, "kube-public", "cluster-info").await.unwrap_or_default();
-                    Some(join::command(&file()?, &public, &token)?)
+                    let command = join::command(&file()?, &public, &token)?;
+                    Some(match &certificates {
+                        Some(certificates) => join_server::command(&command, &certificates.key),
+                        None => command,
+                    })
                 }
                 false => None,
             };
-            client.create(SECRETS, NAMESPACE, &secret).await.map_err(answered)?;
+            let created = client.create(SECRETS, NAMESPACE, &secret).await.map_err(answered)?;
+            if let Some(certificates) = certificates {
+                certificates.publish(&client, &token, &created).await.map_err(answered)?;
+            }
             Ok(command.unwrap_or_else(|| format!("{token}\n")))
         }
     }
+}
+
+/// The data directory of the server, whose kubeconfig is in it.
+fn server_data_dir(create: &Create, kubeconfig: &Path) -> PathBuf {
+    let beside = || kubeconfig.parent().map(Path::to_path_buf).unwrap_or_default();
+    create.data_dir.clone().unwrap_or_else(beside)
 }
 
 /// A token for the simulated hosts of one start, and its Secret.
@@ -100,6 +125,8 @@ pub(crate) fn for_simulated_hosts(now: Timestamp) -> Result<(String, Tree)> {
         groups: vec![GROUP.to_string()],
         description: "for the nodes of `tiphys up --nodes`".to_string(),
         print_join_command: false,
+        control_plane: false,
+        data_dir: None,
     };
     let token = generate()?;
     let secret = secret(&token, &create, now)?;
@@ -263,6 +290,8 @@ mod tests {
             groups: vec![GROUP.to_string()],
             description: String::new(),
             print_join_command: false,
+            control_plane: false,
+            data_dir: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Certificates of the cluster: issued at the first start, stored with safe permissions, and renewed before they
 //! expire. A directory holds them under the names that kubeadm uses.
 
+pub mod bundle;
 pub mod cluster;
 pub mod credentials;
 mod describe;

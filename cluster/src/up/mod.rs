@@ -113,6 +113,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
     let followed = apiserver::followed(flags)?;
     let plan = apiserver_plan(flags, &own, &current, serving.clone())?;
     let controller_settings = controller_options(&options, &own, &plan.config)?;
+    let is_shared = !flags.etcd_servers.is_empty();
     let is_on_loopback = options.listen.ip().is_loopback() && flags.advertise_address.is_none();
     let watched = apiserver::watched(flags, Some(&own));
     let plan = Plan {
@@ -128,6 +129,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
         }),
         controllers: Some(Controllers { chosen: options.controllers.clone(), options: controller_settings }),
         scheduler: options.scheduler,
+        cluster_ca: is_shared.then(|| current.admin.as_ref().map(|(ca, _)| ca.certificate.clone())).flatten(),
         fake_nodes: options.fake_nodes,
         agent: options.agent,
         lock: Some(options.lock),
@@ -184,7 +186,8 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
 /// The addresses of this machine's node: that of the link to simulated hosts, or one for each family of pods.
 fn machine_addresses(options: &Up, link: Option<IpAddr>) -> Vec<IpAddr> {
     let families = options.network.pod_cidrs.iter().map(IpNet::is_ipv4);
-    link.map_or_else(|| address::of_families(options.listen.ip(), families), |link| vec![link])
+    let advertised = link.or(options.apiserver.advertise_address);
+    advertised.map_or_else(|| address::of_families(options.listen.ip(), families), |address| vec![address])
 }
 
 /// The devices behind which the pods of the cluster are.

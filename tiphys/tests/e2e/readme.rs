@@ -53,7 +53,7 @@ fn kubectl(command: &str, server: &Server) {
 fn pages() -> Vec<PathBuf> {
     let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
     let mut pages: Vec<PathBuf> = names.iter().map(|name| root().join(name)).collect();
-    for directory in ["docs", "docs/adr", "docs/howto"] {
+    for directory in ["docs", "docs/adr", "docs/howto", "docs/operations"] {
         let entries = std::fs::read_dir(root().join(directory)).expect("the directory can be read");
         let files = entries.filter_map(Result::ok).map(|entry| entry.path());
         pages.extend(files.filter(|path| path.extension().is_some_and(|extension| extension == "md")));

@@ -69,11 +69,16 @@ impl Cluster {
 
     /// The same with simulated hosts, which have the images too.
     pub fn up_with_nodes(nodes: u32) -> Cluster {
+        Cluster::up_with_nodes_and(nodes, &[])
+    }
+
+    /// The same with more flags.
+    pub fn up_with_nodes_and(nodes: u32, flags: &[&str]) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory");
         for number in 2..=nodes {
             make_images(&dir.path().join(format!("data/nodes/{NODE}-{number}/agent/runtime/images")));
         }
-        Cluster::up_in(dir, Runtime::Embedded, ENTER, &["--nodes", &nodes.to_string()])
+        Cluster::up_in(dir, Runtime::Embedded, ENTER, &[&["--nodes", &nodes.to_string()], flags].concat())
     }
 
     /// The same with more flags.

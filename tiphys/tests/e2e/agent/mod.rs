@@ -23,6 +23,7 @@ mod resources;
 mod rollouts;
 mod scale;
 mod security;
+mod servers;
 mod service_types;
 mod services;
 mod static_pods;
