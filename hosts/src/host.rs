@@ -92,6 +92,11 @@ impl Host {
         &self.name
     }
 
+    /// Whether it runs: it may have ended by itself.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Waits until it ends by itself.
     pub async fn ended(&mut self) {
         let _ = self.child.wait().await;

@@ -1,6 +1,7 @@
 //! The command line.
 
 pub mod certs;
+mod node_commands;
 pub mod reset;
 mod server_command;
 mod store;
@@ -75,6 +76,8 @@ enum Command {
     },
     /// Joins this machine to a cluster as a node, with a token
     Agent(node::join::Arguments),
+    /// Lists, adds, removes, stops and starts the nodes of a running `up --nodes N`
+    Node(node_commands::NodeArguments),
     /// Creates, lists and deletes tokens for joining machines
     Token(node::token::Arguments),
     /// Shows or rotates the certificates of a data directory
@@ -151,6 +154,7 @@ pub fn main() -> ExitCode {
         Command::KubeProxy { flags } => run_proxy(&flags),
         Command::Kubelet { flags } => run_kubelet(&flags),
         Command::Agent(args) => run_agent(&args),
+        Command::Node(args) => node_commands::run(args),
         Command::Token(args) => run_token(args),
         Command::Certs(args) => run_certs(args),
         Command::Store(args) => store::run(args),

@@ -62,10 +62,29 @@ pub struct HostOptions {
     pub log_level: Level,
 }
 
-/// The simulated hosts of a cluster while they run.
-pub struct RunningHosts {
-    link: NodeLink,
-    hosts: Vec<Host>,
+impl HostOptions {
+    /// The directory of a node.
+    pub(super) fn directory(&self, number: u32) -> PathBuf {
+        self.data_dir.join(DIRECTORY).join(name(&self.node_name, number))
+    }
+}
+
+/// What nodes need to start: the token with which new ones join, and their configuration.
+pub(super) struct StartFiles {
+    token: PathBuf,
+    config: PathBuf,
+}
+
+impl StartFiles {
+    /// Removes the token.
+    pub(super) fn remove(&self) {
+        let _ = std::fs::remove_file(&self.token);
+    }
+}
+
+/// Creates a token for this start, and writes the configuration of all nodes.
+pub(super) async fn prepare_start(client: &Client, options: &HostOptions) -> Result<StartFiles> {
+    Ok(StartFiles { token: create_token(client, &options.data_dir).await?, config: write_configuration(options)? })
 }
 
 impl NodeLink {
@@ -127,7 +146,11 @@ impl NodeLink {
         &self.prefix
     }
 
-    fn host(&self, number: u32) -> Option<HostLink> {
+    pub(super) fn router(&self) -> &Router {
+        &self.router
+    }
+
+    pub(super) fn host(&self, number: u32) -> Option<HostLink> {
         let IpAddr::V4(first) = self.router.net.address else { return None };
         let address = Ipv4Addr::from_bits(first.to_bits().checked_add(number - 1)?);
         let net = IpNet::new(address.into(), self.router.net.prefix())?;
@@ -143,7 +166,7 @@ impl NodeLink {
     }
 }
 
-fn failed(error: ::hosts::Error) -> Error {
+pub(super) fn failed(error: ::hosts::Error) -> Error {
     Error::Node(stdx::error::chain(&error))
 }
 
@@ -160,34 +183,8 @@ fn choose_range(kept: Option<IpNet>, bridge: &str, network: &ClusterNetwork) -> 
 }
 
 /// The name of a node: that of the first with a number.
-fn name(first: &str, number: u32) -> String {
+pub(super) fn name(first: &str, number: u32) -> String {
     format!("{first}-{number}")
-}
-
-/// Starts the hosts, and waits until their nodes are ready.
-pub(crate) async fn start(client: &Client, options: HostOptions, link: NodeLink) -> Result<RunningHosts> {
-    let mut running = RunningHosts { link: link.clone(), hosts: Vec::new() };
-    let token = create_token(client, &options.data_dir).await?;
-    let config = write_configuration(&options)?;
-    let started = async {
-        for number in 2..=options.nodes {
-            let spec = spec(&options, &link, number, (&token, &config))?;
-            running.hosts.push(Host::start(&spec, &link.router).await.map_err(failed)?);
-        }
-        tokio::select! {
-            ready = wait_until_ready(client, &options) => ready,
-            name = first_ended(&mut running.hosts) => Err(not_ready(&options, &[name])),
-        }
-    };
-    let outcome = started.await;
-    let _ = std::fs::remove_file(&token);
-    match outcome {
-        Ok(()) => Ok(running),
-        Err(error) => {
-            running.stop().await;
-            Err(error)
-        }
-    }
 }
 
 /// Writes the KubeletConfiguration of all nodes.
@@ -209,11 +206,12 @@ async fn create_token(client: &Client, data_dir: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-fn spec(options: &HostOptions, link: &NodeLink, number: u32, (token, config): (&Path, &Path)) -> Result<Spec> {
+pub(super) fn spec(options: &HostOptions, link: &NodeLink, number: u32, files: &StartFiles) -> Result<Spec> {
+    let StartFiles { token, config } = files;
     let name = name(&options.node_name, number);
     let too_many = || Error::Flags(vec![format!("--nodes: at most {MAX_NODES} nodes are supported")]);
     let host = link.host(number).ok_or_else(too_many)?;
-    let dir = options.data_dir.join(DIRECTORY).join(&name);
+    let dir = options.directory(number);
     let data_dir = dir.join("agent");
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut program: Vec<String> =
@@ -230,16 +228,35 @@ fn spec(options: &HostOptions, link: &NodeLink, number: u32, (token, config): (&
     Ok(Spec { cgroup: format!("{}/{name}", link.cgroup), name, dir, link: host, program })
 }
 
-/// Waits until all nodes of the hosts are ready.
-async fn wait_until_ready(client: &Client, options: &HostOptions) -> Result<()> {
-    let waiting: BTreeSet<String> = (2..=options.nodes).map(|number| name(&options.node_name, number)).collect();
+/// Waits until the nodes of the hosts are ready. `since` is the time at which they were started: an older status is that
+/// of an earlier start.
+pub(super) async fn wait_until_ready(
+    client: &Client,
+    options: &HostOptions,
+    numbers: &[u32],
+    hosts: &mut [&mut Host],
+    since: i64,
+) -> Result<()> {
+    let waiting: BTreeSet<String> = numbers.iter().map(|number| name(&options.node_name, *number)).collect();
+    tokio::select! {
+        ready = watch_until_ready(client, options, waiting, since) => ready,
+        name = first_ended(hosts) => Err(not_ready(options, &[name])),
+    }
+}
+
+async fn watch_until_ready(
+    client: &Client,
+    options: &HostOptions,
+    waiting: BTreeSet<String>,
+    since: i64,
+) -> Result<()> {
     let waiting = Arc::new(Mutex::new(waiting));
     let changed = Arc::new(Notify::new());
     let informers = Informers::new(client.clone(), Arc::new(Random::seeded(Random::fresh_seed())));
     let informer = informers.informer(Selection::all(NODES));
     let (left, notify) = (waiting.clone(), changed.clone());
     informer.on_change(move |change| {
-        let Some(node) = change.new.as_deref().filter(|node| is_ready(node)) else { return };
+        let Some(node) = change.new.as_deref().filter(|node| is_ready(node, since)) else { return };
         if left.lock().remove(node.str("metadata.name")) {
             notify.notify_one();
         }
@@ -260,12 +277,15 @@ async fn wait_until_ready(client: &Client, options: &HostOptions) -> Result<()> 
 }
 
 /// Waits until one of the hosts exits without a stop; returns its name.
-async fn first_ended(hosts: &mut [Host]) -> String {
+async fn first_ended(hosts: &mut [&mut Host]) -> String {
     async fn wait(host: &mut Host) -> String {
         host.ended().await;
         host.name().to_string()
     }
-    let mut waits: Vec<_> = hosts.iter_mut().map(|host| Box::pin(wait(host))).collect();
+    let mut waits: Vec<_> = hosts.iter_mut().map(|host| Box::pin(wait(&mut **host))).collect();
+    if waits.is_empty() {
+        std::future::pending::<()>().await;
+    }
     std::future::poll_fn(|context| {
         let ended = waits.iter_mut().find_map(|wait| match wait.as_mut().poll(context) {
             Poll::Ready(name) => Some(name),
@@ -290,35 +310,29 @@ fn not_ready(options: &HostOptions, names: &[String]) -> Error {
     Error::Node(names.iter().map(describe).collect::<Vec<_>>().join("; "))
 }
 
-fn is_ready(node: &Tree) -> bool {
+fn is_ready(node: &Tree, since: i64) -> bool {
     let conditions = node.list("status.conditions").iter();
     let mut ready = conditions.filter(|condition| condition.str("type") == "Ready");
-    ready.any(|condition| condition.str("status") == "True")
+    let is_new = |condition: &Tree| {
+        api::time::parse(condition.str("lastHeartbeatTime")).is_ok_and(|heartbeat| heartbeat.seconds >= since)
+    };
+    ready.any(|condition| condition.str("status") == "True" && is_new(condition))
 }
 
-impl RunningHosts {
-    /// The link of the hosts.
-    pub(crate) fn link(&self) -> &NodeLink {
-        &self.link
-    }
+#[cfg(test)]
+mod tests {
+    use api::list;
 
-    /// Stops all hosts at the same time; returns what could not be removed.
-    pub async fn stop(self) -> Vec<String> {
-        let mut stopping = tokio::task::JoinSet::new();
-        for host in self.hosts {
-            let name = host.name().to_string();
-            stopping.spawn(async move { host.stop().await.map_err(|error| format!("node {name}: {error}")) });
-        }
-        let mut left = Vec::new();
-        while let Some(stopped) = stopping.join_next().await {
-            match stopped {
-                Ok(Ok(())) => {}
-                Ok(Err(why)) => left.push(why),
-                Err(error) => left.push(error.to_string()),
-            }
-        }
-        let link = self.link;
-        left.extend(tokio::task::spawn_blocking(move || link.remove()).await.unwrap_or_default());
-        left
+    use super::*;
+
+    #[test]
+    fn an_old_status_does_not_make_a_node_ready() {
+        let node = |status: &str, heartbeat: &str| {
+            let ready = tree! { "type" => "Ready", "status" => status, "lastHeartbeatTime" => heartbeat };
+            tree! { "status" => tree! { "conditions" => list![ready] } }
+        };
+        assert!(is_ready(&node("True", "1970-01-01T00:01:00Z"), 60));
+        assert!(!is_ready(&node("True", "1970-01-01T00:00:59Z"), 60));
+        assert!(!is_ready(&node("False", "1970-01-01T00:01:00Z"), 60));
     }
 }

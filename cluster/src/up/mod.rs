@@ -2,6 +2,7 @@
 
 pub mod arguments;
 pub mod hosts;
+pub mod nodes;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -32,7 +33,8 @@ use crate::pki::credentials::{self, Credentials, CredentialsRefresher, LoadCrede
 use crate::pki::kubeconfig::write_kubeconfig;
 use crate::pki::subjects::PROXY_CLIENT;
 use crate::{apiserver, controller_manager};
-use hosts::{HostOptions, NodeLink, RunningHosts};
+use hosts::{HostOptions, NodeLink};
+use nodes::RunningHosts;
 
 /// All controllers, including those for joining machines, which upstream does not run by default.
 pub const CONTROLLERS: &str = "*,bootstrap-signer-controller,token-cleaner-controller";
@@ -155,7 +157,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
             let (data_dir, ca) = (options.data_dir.clone(), ca.to_string());
             let host_options =
                 HostOptions { nodes, data_dir, node_name, server, ca, kubelet_config, disable, log_level };
-            match hosts::start(&administrator(&running.server), host_options, link).await {
+            match nodes::start(administrator(&running.server), host_options, link).await {
                 Ok(hosts) => Some(hosts),
                 Err(error) => {
                     running.stop().await;

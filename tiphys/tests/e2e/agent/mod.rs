@@ -13,6 +13,7 @@ mod joins;
 mod life;
 mod network;
 mod node;
+mod node_commands;
 mod nodes;
 mod own_dns;
 mod pinning;

@@ -1,0 +1,97 @@
+//! `tiphys node`: the simulated nodes of a running `tiphys up --nodes N`.
+
+use std::path::PathBuf;
+
+use super::{runtime, say};
+use crate::error::Result;
+use crate::up::nodes::{NodeCommand, send};
+
+#[derive(clap::Args)]
+pub(crate) struct NodeArguments {
+    /// The data directory of the running `up`
+    #[arg(long, default_value = "./data", global = true)]
+    data_dir: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Lists the nodes of this machine: name, state and address
+    List,
+    /// Adds nodes, and waits until they are ready
+    Add {
+        /// How many
+        #[arg(long, default_value_t = 1)]
+        count: u32,
+    },
+    /// Stops nodes, deletes their Node objects and their data
+    Remove {
+        #[arg(required = true, value_name = "NODE")]
+        nodes: Vec<String>,
+    },
+    /// Stops nodes and their pods; their data stays
+    Stop {
+        #[arg(required = true, value_name = "NODE")]
+        nodes: Vec<String>,
+        /// End all processes at once, as a power failure does
+        #[arg(long)]
+        power_off: bool,
+    },
+    /// Starts stopped nodes, and waits until they are ready
+    Start {
+        #[arg(required = true, value_name = "NODE")]
+        nodes: Vec<String>,
+    },
+}
+
+pub(super) fn run(arguments: NodeArguments) -> Result<()> {
+    let NodeArguments { data_dir, command } = arguments;
+    let runtime = runtime()?;
+    for command in commands(command) {
+        let is_list = command == NodeCommand::List;
+        let lines = runtime.block_on(send(&data_dir, &command))?;
+        let lines = if is_list { table(&lines) } else { lines };
+        lines.iter().for_each(|line| say(line));
+    }
+    Ok(())
+}
+
+fn commands(command: Command) -> Vec<NodeCommand> {
+    match command {
+        Command::List => vec![NodeCommand::List],
+        Command::Add { count } => vec![NodeCommand::Add(count)],
+        Command::Remove { nodes } => nodes.into_iter().map(NodeCommand::Remove).collect(),
+        Command::Stop { nodes, power_off } => {
+            nodes.into_iter().map(|node| NodeCommand::Stop(node, power_off)).collect()
+        }
+        Command::Start { nodes } => nodes.into_iter().map(NodeCommand::Start).collect(),
+    }
+}
+
+/// Columns of tabs, aligned.
+fn table(lines: &[String]) -> Vec<String> {
+    let rows: Vec<Vec<&str>> = std::iter::once("NAME\tSTATE\tADDRESS")
+        .chain(lines.iter().map(String::as_str))
+        .map(|line| line.split('\t').collect())
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| row.get(column).map_or(0, |cell| cell.len())).max().unwrap_or(0);
+    let widths = [width(0), width(1)];
+    let align = |row: &Vec<&str>| {
+        let cell = |column: usize| row.get(column).copied().unwrap_or_default();
+        format!("{:<3$}   {:<4$}   {}", cell(0), cell(1), cell(2), widths[0], widths[1])
+    };
+    rows.iter().map(align).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_aligned() {
+        let lines = ["a\trunning\t10.0.0.1".to_string(), "node-2\tstopped\t10.0.0.2".to_string()];
+        let want = ["NAME     STATE     ADDRESS", "a        running   10.0.0.1", "node-2   stopped   10.0.0.2"];
+        assert_eq!(table(&lines), want);
+    }
+}
