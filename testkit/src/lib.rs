@@ -189,6 +189,7 @@ async fn try_boot(
         fake_nodes: 0,
         agent: None,
         lock: None,
+        snapshots: None,
     };
     plan.config.aggregation.identity = plan.proxy.clone();
     change(&mut plan, &own.pki);
