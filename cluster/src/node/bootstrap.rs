@@ -146,7 +146,7 @@ impl CertificateRotation {
             let known =
                 request::read_certificate(&request::current(&self.dir, self.base)).filter(|kept| kept.until > now);
             if let Some(kept) = known.as_ref().filter(|kept| taken.as_ref() != Some(&kept.pair.certificate)) {
-                self.told((self.take)(&kept.pair));
+                self.log_load((self.take)(&kept.pair));
                 taken = Some(kept.pair.certificate.clone());
             }
             match next(known.as_ref(), (self.wanted)(), part, now) {
@@ -174,7 +174,7 @@ impl CertificateRotation {
         }
     }
 
-    fn told(&self, result: Result<()>) {
+    fn log_load(&self, result: Result<()>) {
         match result {
             Ok(()) => tracing::info!(base = self.base, "certificate loaded"),
             Err(error) => tracing::warn!(error = error.describe(), base = self.base, "failed to load certificate"),

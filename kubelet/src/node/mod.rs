@@ -132,7 +132,7 @@ impl Node {
     }
 
     /// Waits until the API has the condition of the shutdown.
-    pub(crate) async fn is_told(&self) {
+    pub(crate) async fn wait_for_shutdown_report(&self) {
         let goes_down = |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| conditions::is_shutting_down(node));
         let _ = self.object.subscribe().wait_for(goes_down).await;
     }

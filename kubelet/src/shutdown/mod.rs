@@ -22,7 +22,7 @@ const CRITICAL: i64 = 2_000_000_000;
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
 /// How long the final statuses of killed pods, and of the node, are waited for.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pods that are terminated together, and their grace period.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,11 +85,11 @@ pub async fn run(node: &Node, running: &Kubelet, shutdown: &Shutdown) {
     for group in &groups {
         end(running, group).await;
     }
-    let said = async {
+    let reported = async {
         is_down(running, &all).await;
-        node.is_told().await;
+        node.wait_for_shutdown_report().await;
     };
-    if tokio::time::timeout(LAST_WORDS, said).await.is_err() {
+    if tokio::time::timeout(REPORT_TIMEOUT, reported).await.is_err() {
         tracing::warn!("not all pod statuses were written before the shutdown");
     }
 }
@@ -145,7 +145,7 @@ mod tests {
             pod("over", 0, 5, "Succeeded"),
             pod("low", -10, 600, "Running"),
         ];
-        let said = |shutdown: &Shutdown| {
+        let reported = |shutdown: &Shutdown| {
             let group = |group: Group| {
                 let pods = group.pods.iter().map(|(uid, grace)| format!("{uid}={grace}"));
                 format!("{}: {}", group.period.as_secs(), pods.collect::<Vec<_>>().join(" "))
@@ -153,13 +153,13 @@ mod tests {
             plan(shutdown, &pods).into_iter().map(group).collect::<Vec<_>>()
         };
         let plain = Shutdown { grace_period: seconds(30), critical_grace_period: seconds(10), ..Shutdown::default() };
-        assert_eq!(said(&plain), ["20: low=20 plain=5 slow=20", "10: critical=10"]);
+        assert_eq!(reported(&plain), ["20: low=20 plain=5 slow=20", "10: critical=10"]);
         let by_priority = Shutdown {
             by_priority: vec![(0, seconds(60)), (10, seconds(120)), (CRITICAL, seconds(5))],
             ..Shutdown::default()
         };
-        assert_eq!(said(&by_priority), ["60: low=60 plain=5", "120: slow=120", "5: critical=5"]);
-        assert!(said(&Shutdown::default()).is_empty(), "it is disabled");
+        assert_eq!(reported(&by_priority), ["60: low=60 plain=5", "120: slow=120", "5: critical=5"]);
+        assert!(reported(&Shutdown::default()).is_empty(), "it is disabled");
         assert_eq!([&plain, &by_priority, &Shutdown::default()].map(|one| whole(one).as_secs()), [30, 185, 0]);
     }
 }

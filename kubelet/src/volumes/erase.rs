@@ -81,6 +81,21 @@ fn directories(node: &Tree, annotation: &str) -> Vec<PathBuf> {
     list.as_list().unwrap_or(&[]).iter().filter_map(Tree::as_str).map(PathBuf::from).collect()
 }
 
+/// Why the directory of a volume is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Kept {
+    #[error("is of another provisioner")]
+    Provisioner,
+    #[error("has another directory")]
+    Directory,
+    #[error("is on another node")]
+    Node,
+    #[error("is to be retained")]
+    Retained,
+    #[error("is not released")]
+    InUse,
+}
+
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("it is not the path of a provisioned volume")]
@@ -88,7 +103,7 @@ enum Error {
     #[error("failed to read the volume {0}, which is not erased: {1}")]
     Unknown(String, String),
     #[error("the volume {0} {1}")]
-    NotToErase(String, &'static str),
+    NotToErase(String, Kept),
     #[error("a pod of this node uses it")]
     InUse,
     #[error("failed to list the mounts of containers: {0}")]
@@ -109,7 +124,7 @@ async fn erase_volume(eraser: &Eraser, node: &Tree, directory: &Path) -> Result<
 }
 
 /// Whether a volume allows a directory of this node to be erased.
-fn check(volume: &Tree, directory: &Path, node: &Tree) -> Result<(), &'static str> {
+fn check(volume: &Tree, directory: &Path, node: &Tree) -> Result<(), Kept> {
     let host = match node.map("metadata.labels").str(HOSTNAME) {
         "" => node.str("metadata.name"),
         hostname => hostname,
@@ -118,11 +133,11 @@ fn check(volume: &Tree, directory: &Path, node: &Tree) -> Result<(), &'static st
     let values = term.and_then(|term| term.list("matchExpressions").first()).map(|one| one.list("values"));
     let is_here = values.is_some_and(|values| matches!(values, [value] if value.as_str() == Some(host)));
     let checks = [
-        (volume.map("metadata.annotations").str(PROVISIONED_BY) == PROVISIONER, "is of another provisioner"),
-        (Path::new(volume.str("spec.hostPath.path")) == directory, "has another directory"),
-        (is_here, "is on another node"),
-        (volume.str("spec.persistentVolumeReclaimPolicy") == "Delete", "is to be retained"),
-        (volume.str("status.phase") == "Released", "is not released"),
+        (volume.map("metadata.annotations").str(PROVISIONED_BY) == PROVISIONER, Kept::Provisioner),
+        (Path::new(volume.str("spec.hostPath.path")) == directory, Kept::Directory),
+        (is_here, Kept::Node),
+        (volume.str("spec.persistentVolumeReclaimPolicy") == "Delete", Kept::Retained),
+        (volume.str("status.phase") == "Released", Kept::InUse),
     ];
     checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(why))
 }
@@ -203,25 +218,25 @@ mod tests {
             .as_bytes(),
         )
         .expect("a volume");
-        let check = |volume: &Tree, node: &Tree, expected: Result<(), &str>| {
+        let check = |volume: &Tree, node: &Tree, expected: Result<(), Kept>| {
             assert_eq!(super::check(volume, Path::new(&path), node), expected);
         };
         check(&good, &named, Ok(()));
         check(&good, &node("metadata: {name: host}"), Ok(()));
-        check(&good, &node("metadata: {name: other}"), Err("is on another node"));
+        check(&good, &node("metadata: {name: other}"), Err(Kept::Node));
         let changed = |at: &str, key: &str, value: &str| {
             let mut volume = good.clone();
             volume.child(at).set(key, value);
             volume
         };
-        check(&changed("status", "phase", "Bound"), &named, Err("is not released"));
-        check(&changed("spec", "persistentVolumeReclaimPolicy", "Retain"), &named, Err("is to be retained"));
+        check(&changed("status", "phase", "Bound"), &named, Err(Kept::InUse));
+        check(&changed("spec", "persistentVolumeReclaimPolicy", "Retain"), &named, Err(Kept::Retained));
         let mut other = good.clone();
         other.child("spec").set("hostPath", tree! { "path" => "/d/volumes/other" });
-        check(&other, &named, Err("has another directory"));
+        check(&other, &named, Err(Kept::Directory));
         other = good.clone();
         other.child("metadata").set("annotations", tree! {});
-        check(&other, &named, Err("is of another provisioner"));
+        check(&other, &named, Err(Kept::Provisioner));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A minimal HTTP/1.1 server: requests with a Content-Length, complete responses, and persistent connections.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ impl Request {
 }
 
 pub(super) struct Response {
-    status: &'static str,
+    status: Cow<'static, str>,
     kind: &'static str,
     body: Vec<u8>,
     /// The program exits with this code after the response is sent.
@@ -59,9 +60,29 @@ pub(super) struct Response {
 }
 
 impl Response {
-    fn text(status: &'static str, text: impl Into<String>) -> Response {
-        Response { status, kind: "text/plain; charset=utf-8", body: text.into().into_bytes(), exit: None }
+    fn text(status: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Response {
+        Response {
+            status: status.into(),
+            kind: "text/plain; charset=utf-8",
+            body: text.into().into_bytes(),
+            exit: None,
+        }
     }
+}
+
+/// Why a request is rejected; the text is the status of the response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum InvalidRequest {
+    #[error("400 Bad Request")]
+    Syntax,
+    #[error("411 Length Required")]
+    NoLength,
+    #[error("413 Content Too Large")]
+    BodyTooLarge,
+    #[error("431 Request Header Fields Too Large")]
+    HeadTooLarge,
+    #[error("505 HTTP Version Not Supported")]
+    Version,
 }
 
 /// Serves a connection until one side closes it.
@@ -70,8 +91,9 @@ pub(super) async fn connection(mut stream: impl AsyncRead + AsyncWrite + Unpin, 
     loop {
         let request = match tokio::time::timeout(IDLE_TIMEOUT, receive(&mut stream, &mut buffer)).await {
             Ok(Ok(Some(request))) => request,
-            Ok(Err(status)) => {
-                let _ = send(&mut stream, &Response::text(status, format!("{status}\n")), false, false).await;
+            Ok(Err(invalid)) => {
+                let _ =
+                    send(&mut stream, &Response::text(invalid.to_string(), format!("{invalid}\n")), false, false).await;
                 return;
             }
             Ok(Ok(None)) | Err(_) => return,
@@ -95,17 +117,17 @@ fn end(code: u8) -> ! {
     std::process::exit(i32::from(code))
 }
 
-/// The next request; None at the end of the connection; the status of the response if the request is invalid.
+/// The next request; None at the end of the connection.
 async fn receive(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     buffer: &mut Vec<u8>,
-) -> Result<Option<Request>, &'static str> {
+) -> Result<Option<Request>, InvalidRequest> {
     let head = loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break end + 4;
         }
         if buffer.len() > MAX_HEAD {
-            return Err("431 Request Header Fields Too Large");
+            return Err(InvalidRequest::HeadTooLarge);
         }
         if !more(stream, buffer).await {
             return Ok(None);
@@ -130,8 +152,8 @@ async fn more(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> bo
 }
 
 /// Parses the head of a request, and returns it with the length of its body.
-pub(super) fn parse(head: &[u8]) -> Result<(Request, usize), &'static str> {
-    const BAD: &str = "400 Bad Request";
+pub(super) fn parse(head: &[u8]) -> Result<(Request, usize), InvalidRequest> {
+    const BAD: InvalidRequest = InvalidRequest::Syntax;
     let text = std::str::from_utf8(head).map_err(|_| BAD)?;
     let mut lines = text.split("\r\n");
     let mut first = lines.next().unwrap_or_default().split(' ');
@@ -140,17 +162,17 @@ pub(super) fn parse(head: &[u8]) -> Result<(Request, usize), &'static str> {
         return Err(BAD);
     };
     if !version.starts_with("HTTP/1.") {
-        return Err("505 HTTP Version Not Supported");
+        return Err(InvalidRequest::Version);
     }
     let header = |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
     let headers =
         lines.filter(|line| !line.is_empty()).map(|line| header(line).ok_or(BAD)).collect::<Result<_, _>>()?;
     let request = Request { method: method.to_owned(), target: target.to_owned(), headers, body: Vec::new() };
     if request.header("transfer-encoding").is_some() {
-        return Err("411 Length Required");
+        return Err(InvalidRequest::NoLength);
     }
     let length = request.header("content-length").map_or(Ok(0), str::parse::<usize>).map_err(|_| BAD)?;
-    if length > MAX_BODY { Err("413 Content Too Large") } else { Ok((request, length)) }
+    if length > MAX_BODY { Err(InvalidRequest::BodyTooLarge) } else { Ok((request, length)) }
 }
 
 async fn send(

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::digest::Digest;
 use super::layer::LayerError;
+use super::reference::InvalidReference;
 
 /// The result of an operation of the image store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -13,7 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("invalid image reference {text:?}: {why}")]
-    Reference { text: String, why: &'static str },
+    Reference { text: String, why: InvalidReference },
     #[error("several clusters run pods on this machine: choose one by --data-dir")]
     SeveralClusters,
     #[error("image {0:?} is not present")]

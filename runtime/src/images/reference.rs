@@ -24,6 +24,23 @@ pub enum Version {
     Digest(Digest),
 }
 
+/// Why a text is not a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidReference {
+    #[error("what follows @ is not a digest")]
+    Digest,
+    #[error("what follows the last colon is not a tag")]
+    Tag,
+    #[error("the part before the first slash is not a host with an optional port")]
+    Registry,
+    #[error("the name has more than 255 characters")]
+    TooLong,
+    #[error("64 hexadecimal digits would be ambiguous with an ID")]
+    LikeId,
+    #[error("the components must be lower-case letters and digits, separated by `.`, `_`, `__` or dashes")]
+    Component,
+}
+
 impl Reference {
     /// Parses a reference. A tag next to a digest is only informational, and is dropped.
     pub fn parse(text: &str) -> Result<Reference> {
@@ -66,22 +83,22 @@ impl fmt::Display for Reference {
     }
 }
 
-fn read(text: &str) -> Result<Reference, &'static str> {
+fn read(text: &str) -> Result<Reference, InvalidReference> {
     let (rest, digest) = match text.split_once('@') {
-        Some((rest, digest)) => (rest, Some(Digest::parse(digest).map_err(|_| "what follows @ is not a digest")?)),
+        Some((rest, digest)) => (rest, Some(Digest::parse(digest).map_err(|_| InvalidReference::Digest)?)),
         None => (text, None),
     };
     let (name, tag) = split_tag(rest);
     if tag.is_some_and(|tag| !is_tag(tag)) {
-        return Err("what follows the last colon is not a tag");
+        return Err(InvalidReference::Tag);
     }
     let (registry, repository) = split_registry(name);
     if !is_registry(&registry) {
-        return Err("the part before the first slash is not a host with an optional port");
+        return Err(InvalidReference::Registry);
     }
     check_repository(&repository)?;
     if registry.len() + 1 + repository.len() > MAX_CHARACTERS {
-        return Err("the name has more than 255 characters");
+        return Err(InvalidReference::TooLong);
     }
     let version = match (digest, tag) {
         (Some(digest), _) => Version::Digest(digest),
@@ -135,15 +152,15 @@ fn is_port(port: Option<&str>) -> bool {
     port.is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
-fn check_repository(repository: &str) -> Result<(), &'static str> {
+fn check_repository(repository: &str) -> Result<(), InvalidReference> {
     if repository.trim_start_matches("library/").len() == 64
         && repository.trim_start_matches("library/").bytes().all(|byte| byte.is_ascii_hexdigit())
     {
-        return Err("64 hexadecimal digits would be ambiguous with an ID");
+        return Err(InvalidReference::LikeId);
     }
     match repository.split('/').all(is_component) {
         true => Ok(()),
-        false => Err("the components must be lower-case letters and digits, separated by `.`, `_`, `__` or dashes"),
+        false => Err(InvalidReference::Component),
     }
 }
 

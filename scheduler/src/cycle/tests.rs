@@ -14,7 +14,7 @@ fn name_of(world: &TestCluster, id: NodeId) -> String {
 }
 
 /// The node, or the message and the victims.
-fn told(world: &mut TestCluster, algorithm: &mut SchedulingAlgorithm, pod: ObjectBuilder) -> String {
+fn decided(world: &mut TestCluster, algorithm: &mut SchedulingAlgorithm, pod: ObjectBuilder) -> String {
     let random = Random::seeded(1);
     match algorithm.decide(&mut world.snapshot, &pod.pod(), &random).decision {
         Decision::Place { node, .. } => name_of(world, node),
@@ -27,7 +27,7 @@ fn told(world: &mut TestCluster, algorithm: &mut SchedulingAlgorithm, pod: Objec
 }
 
 fn check(world: &mut TestCluster, pod: ObjectBuilder, want: &str) {
-    assert_eq!(told(world, &mut algorithm(), pod.clone()), want, "{:?}", pod.0);
+    assert_eq!(decided(world, &mut algorithm(), pod.clone()), want, "{:?}", pod.0);
 }
 
 fn placed(name: &str, cpu: &str, node: &str, priority: i64) -> ObjectBuilder {
@@ -65,15 +65,18 @@ fn cache_follows_changes() {
     let mut algorithm = algorithm();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     let pending = pod("p").cpu("1");
-    assert_eq!(told(&mut world, &mut algorithm, pending.clone()), "a");
+    assert_eq!(decided(&mut world, &mut algorithm, pending.clone()), "a");
     world.placed(placed("x", "500m", "a", 0));
-    assert!(told(&mut world, &mut algorithm, pending.clone()).contains("1 Insufficient cpu"));
+    assert!(decided(&mut world, &mut algorithm, pending.clone()).contains("1 Insufficient cpu"));
     world.node(node("a").allocatable("2", "1Gi", "10"));
-    assert_eq!(told(&mut world, &mut algorithm, pending.clone()), "a");
+    assert_eq!(decided(&mut world, &mut algorithm, pending.clone()), "a");
     world.snapshot.remove_node("a");
-    assert_eq!(told(&mut world, &mut algorithm, pending.clone()), "no nodes available to schedule pods");
+    assert_eq!(decided(&mut world, &mut algorithm, pending.clone()), "no nodes available to schedule pods");
     world.node(node("b").with("spec.unschedulable", true));
-    assert!(told(&mut world, &mut algorithm, pending).contains("were unschedulable"), "the slot is another node's now");
+    assert!(
+        decided(&mut world, &mut algorithm, pending).contains("were unschedulable"),
+        "the slot is another node's now"
+    );
 }
 
 #[test]
@@ -81,7 +84,7 @@ fn nominated_nodes_are_reserved() {
     let mut world = TestCluster::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     world.snapshot.nominate(pod("first").cpu("1").priority(5).pod(), "a");
-    assert!(told(&mut world, &mut algorithm(), pod("p").cpu("1")).contains("Insufficient cpu"));
+    assert!(decided(&mut world, &mut algorithm(), pod("p").cpu("1")).contains("Insufficient cpu"));
     check(&mut world, pod("p").cpu("1").priority(6), "a");
     check(&mut world, pod("first").cpu("1").priority(5), "a");
 }

@@ -7,7 +7,7 @@ use api::status::Status;
 use http::{HeaderValue, header};
 use stdx::panic::catch_unwind;
 
-use super::{authentication, authorization, compression, deadline, fairness, impersonation};
+use super::{authentication, authorization, compression, deadline, fairness, fence, impersonation};
 use crate::Server;
 use crate::audit;
 use crate::call::{Call, HttpResponse, Seats, StageResult, status_response, warning_header};
@@ -84,8 +84,10 @@ static STAGES: &[Stage] = &[
     Stage::new("impersonation", Enter::Wait(impersonation::impersonate)),
     // A seat, or a slot in the queue of the user's flow: everything from here on is expensive.
     Stage::new("fairness", Enter::Wait(fairness::admit)),
-    // The last stage before the handler: it sees the final user.
+    // It sees the final user.
     Stage::new("authorization", Enter::Wait(authorization::authorize)),
+    // The last stage before the handler: it restricts a header of requests that are allowed otherwise.
+    Stage::new("fence", Enter::Wait(fence::authorize)),
     Stage::new("handler", Enter::Handle),
 ];
 

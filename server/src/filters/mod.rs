@@ -6,5 +6,6 @@ pub(crate) mod chain;
 mod compression;
 mod deadline;
 mod fairness;
+mod fence;
 mod impersonation;
 pub mod local;

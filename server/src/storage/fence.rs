@@ -81,6 +81,11 @@ fn parse(text: &str) -> Option<Fence<'_>> {
     (words.next().is_none() && fence.lease.contains('/')).then_some(fence)
 }
 
+/// The namespace and name of the lease that a header names.
+pub(crate) fn lease_of(header: &str) -> Option<(&str, &str)> {
+    parse(header)?.lease.split_once('/')
+}
+
 impl Fence<'_> {
     /// The precondition on the lease for the writes.
     fn check(&self, key: &str, lease: Option<&Lease>) -> Result<Write, store::Error> {
@@ -100,7 +105,7 @@ impl Fence<'_> {
         spec.str("holderIdentity") == self.holder && spec.int("leaseTransitions").unwrap_or(0) == self.transitions
     }
 
-    /// The text repeats only the request: the caller may not be allowed to read the lease, or to learn that it exists.
+    /// The text repeats only the request: the caller may not be allowed to read the lease.
     fn lost(&self) -> store::Error {
         let Fence { lease, holder, transitions } = self;
         refused(format!("the lease {lease} is not held by {holder:?} in transition {transitions}"))

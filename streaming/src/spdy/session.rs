@@ -215,5 +215,5 @@ fn gather(shared: &Shared, encoder: &mut Encoder, buffer: &mut BytesMut) -> std:
         let Some(frame) = state.next_frame() else { break };
         encoder.encode(&frame, buffer)?;
     }
-    Ok(state.ended.is_some() || state.said_goodbye())
+    Ok(state.ended.is_some() || state.has_sent_goaway())
 }

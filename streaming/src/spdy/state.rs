@@ -63,7 +63,7 @@ pub(super) struct State {
     going_away: bool,
     /// The session ends once everything is sent.
     pub closing: bool,
-    goodbye_sent: bool,
+    goaway_sent: bool,
     pub ended: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl State {
             session_paced: false,
             going_away: false,
             closing: false,
-            goodbye_sent: false,
+            goaway_sent: false,
             ended: None,
         }
     }
@@ -346,7 +346,7 @@ impl State {
                 return self.replies.pop_front();
             }
         }
-        self.goodbye()
+        self.goaway()
     }
 
     /// Everything is sent and the stream is not read: the other end need not continue.
@@ -388,11 +388,11 @@ impl State {
         Some(Frame::Data { id, data, fin })
     }
 
-    fn goodbye(&mut self) -> Option<Frame> {
-        if !self.closing || self.goodbye_sent || self.has_unsent() {
+    fn goaway(&mut self) -> Option<Frame> {
+        if !self.closing || self.goaway_sent || self.has_unsent() {
             return None;
         }
-        self.goodbye_sent = true;
+        self.goaway_sent = true;
         Some(Frame::GoAway { last: self.last_seen, status: 0 })
     }
 
@@ -401,8 +401,8 @@ impl State {
         self.streams.values().any(|entry| !entry.reset && entry.finish && !entry.finish_sent)
     }
 
-    pub(crate) fn said_goodbye(&self) -> bool {
-        self.goodbye_sent && self.replies.is_empty()
+    pub(crate) fn has_sent_goaway(&self) -> bool {
+        self.goaway_sent && self.replies.is_empty()
     }
 
     /// Ends the session with a reason.

@@ -143,7 +143,7 @@ fn goaway_follows_all_data() {
     state.closing = true;
     let reset = Frame::RstStream { id: 1, status: status::CANCEL };
     assert_eq!(drain(&mut state), [data(1, 1, true), reset, Frame::GoAway { last: 1, status: 0 }]);
-    assert!(state.said_goodbye());
+    assert!(state.has_sent_goaway());
 }
 
 #[test]

@@ -61,7 +61,8 @@ async fn put_that_creates_needs_create_permission() {
     cluster.stop().await;
 }
 
-/// The response is the same for a missing lease and for a lease of another component.
+/// Only clients that may update a lease learn whether a guess of its holder is right; for others the response is the same
+/// for a missing lease, a wrong guess and the right one. Controllers update no lease themselves.
 #[tokio::test(flavor = "multi_thread")]
 async fn fences_reveal_nothing_of_leases() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
@@ -71,13 +72,44 @@ async fn fences_reveal_nothing_of_leases() {
         "spec" => tree! { "holderIdentity" => "secret-holder", "leaseTransitions" => 7 },
     };
     make(client, "/apis/coordination.k8s.io/v1/namespaces/default/leases", &lease).await;
-    for name in ["there", "gone"] {
-        let fence = format!("default/{name} me 1");
-        let headers = [("tiphys-fence", fence.as_str()), ("content-type", "application/json")];
-        let reply = client.raw("POST", MAPS, &headers, api::json::encode(&map("m"), None)).await;
-        let want = format!(r#"the write is fenced off: the lease default/{name} is not held by "me" in transition 1"#);
-        assert_eq!((reply.code, reply.tree().str("message")), (409, want.as_str()));
+    let creator = role("Role", "creator", &["create"], "", "configmaps");
+    make(client, &in_default("roles"), &creator).await;
+    let controller = "system:serviceaccount:kube-system:deployment-controller";
+    for (name, user) in [("jane", "jane"), ("joe", "joe"), ("controller", controller)] {
+        make(client, &in_default("rolebindings"), &binding("RoleBinding", name, ("Role", "creator"), user)).await;
     }
+    let updater = role("Role", "updater", &["update"], "coordination.k8s.io", "leases");
+    make(client, &in_default("roles"), &updater).await;
+    make(client, &in_default("rolebindings"), &binding("RoleBinding", "joe2", ("Role", "updater"), "joe")).await;
+    let attempt = async |user: &str, guess: &str| {
+        let mut headers =
+            vec![("tiphys-fence", guess), ("content-type", "application/json"), ("impersonate-user", user)];
+        if user == controller {
+            headers.push(("impersonate-group", "system:serviceaccounts:kube-system"));
+        }
+        let reply =
+            client.raw("POST", &format!("{MAPS}?dryRun=All"), &headers, api::json::encode(&map("m"), None)).await;
+        (reply.code, reply.tree().str("message").to_string())
+    };
+    let forbidden = |name: &str| {
+        let why = "only clients that may update the lease can send the header tiphys-fence";
+        (403, format!("leases.coordination.k8s.io {name:?} is forbidden: {why}"))
+    };
+    for (lease, guess) in [("there", "secret-holder 7"), ("there", "me 1"), ("gone", "me 1")] {
+        let guess = format!("default/{lease} {guess}");
+        assert_eq!(attempt("jane", &guess).await, forbidden(lease), "{guess}");
+    }
+    let fenced = async |user: &str, guess: &str| {
+        let headers = [("tiphys-fence", guess), ("content-type", "application/json"), ("impersonate-user", user)];
+        let reply = client.raw("POST", MAPS, &headers, api::json::encode(&map("m"), None)).await;
+        (reply.code, reply.tree().str("message").to_string())
+    };
+    for name in ["there", "gone"] {
+        let want = format!(r#"the write is fenced off: the lease default/{name} is not held by "me" in transition 1"#);
+        assert_eq!(fenced("joe", &format!("default/{name} me 1")).await, (409, want));
+    }
+    assert_eq!(fenced("joe", "default/there secret-holder 7").await.0, 201);
+    assert_eq!(attempt(controller, "default/there secret-holder 7").await.0, 201);
     cluster.stop().await;
 }
 

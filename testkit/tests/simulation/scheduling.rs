@@ -45,7 +45,7 @@ fn left(simulation: &Simulation) -> Vec<i64> {
     simulation.objects("minions", "").iter().map(of).collect()
 }
 
-fn nobody_waits_in_vain(simulation: &Simulation) -> bool {
+fn no_pod_waits_in_vain(simulation: &Simulation) -> bool {
     let pods = simulation.objects("pods", NAMESPACE);
     let waits = |pod: &&Tree| pod.str("spec.nodeName").is_empty();
     let most = left(simulation).into_iter().max().unwrap_or(0);
@@ -70,7 +70,7 @@ async fn crowd(simulation: &mut Simulation) {
         disturb(simulation, simulation.random.seconds(20, 120)).await;
         assert!(left(simulation).iter().all(|left| *left >= 0), "{}", simulation.describe());
     }
-    let settled = async |simulation: &Simulation| nobody_waits_in_vain(simulation);
+    let settled = async |simulation: &Simulation| no_pod_waits_in_vain(simulation);
     simulation.until("no pod is pending that fits", 15 * MINUTE, settled).await;
     simulation.pass(2 * MINUTE).await;
     assert!(settled(simulation).await, "it stays so\n{}", simulation.describe());

@@ -45,7 +45,7 @@ pub(crate) fn compile(
     let program = match checked(text, &env(&named, is_optional, expressions(text)), &Type::Bool, RULE) {
         Ok(program) => program,
         Err(error) => {
-            out.error = Some(error);
+            out.error = Some(error.to_string());
             return out;
         }
     };
@@ -61,7 +61,7 @@ pub(crate) fn compile(
                 out.message = Some(program);
             }
             Err(error) => {
-                out.message_error = Some(error);
+                out.message_error = Some(error.to_string());
                 return out;
             }
         }
@@ -91,13 +91,24 @@ const MESSAGE: Texts = [
     "messageExpression instantiation failed",
 ];
 
-fn checked(text: &str, env: &Env, wanted: &Type, texts: Texts) -> Result<Program, String> {
-    let program = env.compile(text).map_err(|issues| format!("{}: {issues}", texts[0]))?;
+/// Why an expression cannot be used; each has its text of [`Texts`].
+#[derive(Debug, thiserror::Error)]
+enum CompileError {
+    #[error("{text}: {issues}")]
+    Issues { text: &'static str, issues: cel::Issues },
+    #[error("{0}")]
+    OutputType(&'static str),
+    #[error("{text}: {error}")]
+    Instantiation { text: &'static str, error: cel::EvalError },
+}
+
+fn checked(text: &str, env: &Env, wanted: &Type, texts: Texts) -> Result<Program, CompileError> {
+    let program = env.compile(text).map_err(|issues| CompileError::Issues { text: texts[0], issues })?;
     if program.output_type() != wanted {
-        return Err(texts[1].to_string());
+        return Err(CompileError::OutputType(texts[1]));
     }
     match program.instantiation_error() {
-        Some(error) => Err(format!("{}: {error}", texts[2])),
+        Some(error) => Err(CompileError::Instantiation { text: texts[2], error: error.clone() }),
         None => Ok(program),
     }
 }

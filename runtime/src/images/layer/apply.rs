@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::plan::{self, Op, display_path, plan, split};
 use super::tar::{Entry, Reader};
-use super::{Cancel, LayerError, Limits, Usage};
+use super::{Cancel, InvalidEntry, LayerError, Limits, Usage};
 
 pub(crate) const OPAQUE: &str = "trusted.overlay.opaque";
 const BUFFER: usize = 256 << 10;
@@ -174,7 +174,7 @@ impl Unpacker {
         };
         match kind_at(source.as_fd(), name).map_err(LayerError::at(target))? {
             None | Some(ExistingEntry::Whiteout) => return self.defer_link(path, target),
-            Some(ExistingEntry::Directory) => return Err(plan::refused(path, "a hard link to a directory")),
+            Some(ExistingEntry::Directory) => return Err(plan::refused(path, InvalidEntry::LinkToDirectory)),
             Some(ExistingEntry::Other) => {}
         }
         self.create(path, |directory, own| linkat(&source, name, directory, own, AtFlags::empty()))

@@ -13,9 +13,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::LayerError;
 use super::apply::{OPAQUE, Unpacker};
 use super::plan::{refused, split};
+use super::{InvalidEntry, LayerError};
 
 type Result<T> = std::result::Result<T, LayerError>;
 
@@ -40,7 +40,7 @@ impl Unpacker {
     fn link_below(&mut self, path: &[u8], target: &[u8], below: &LowerLayers) -> Result<()> {
         let found = below.find(target)?;
         let Some((source, stat)) = found.filter(|(_, stat)| kind(stat) == FileType::RegularFile) else {
-            return Err(refused(path, "a hard link to a file that does not exist"));
+            return Err(refused(path, InvalidEntry::LinkToNothing));
         };
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let copy = self.create(target, |directory, name| openat(directory, name, flags, Mode::from(0o600)))?;

@@ -26,11 +26,46 @@ use apply::Unpacker;
 use compress::Decoder;
 use tar::TarError;
 
+/// Why an entry of a layer is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEntry {
+    #[error("the path contains `..`")]
+    PathLeavesRoot,
+    #[error("a name is longer than 255 bytes")]
+    NameTooLong,
+    #[error("the path contains a zero byte")]
+    PathWithZero,
+    #[error("the path is too long")]
+    PathTooLong,
+    #[error("the root can only be a directory")]
+    RootIsNoDirectory,
+    #[error("devices are not allowed in images")]
+    Device,
+    #[error("a character device with the number 0:0")]
+    DeviceLikeWhiteout,
+    #[error("the target of the symlink is empty or too long")]
+    SymlinkLength,
+    #[error("the target contains a zero byte")]
+    TargetWithZero,
+    #[error("a hard link to itself or to the root")]
+    LinkToItself,
+    #[error("a hard link to a whiteout or a file of aufs")]
+    LinkToWhiteout,
+    #[error("a hard link to a directory")]
+    LinkToDirectory,
+    #[error("a hard link to a file that does not exist")]
+    LinkToNothing,
+    #[error("a whiteout is used as a directory")]
+    BelowWhiteout,
+    #[error("a whiteout without a name")]
+    WhiteoutWithoutName,
+}
+
 /// Why a layer cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
     #[error("{path}: {why}")]
-    Refused { path: String, why: &'static str },
+    Refused { path: String, why: InvalidEntry },
     #[error("more than {limit} {what}")]
     Limit { what: &'static str, limit: u64 },
     #[error(transparent)]

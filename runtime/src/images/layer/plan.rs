@@ -1,8 +1,8 @@
 //! Turns an entry of a layer into an operation. Pure: every resulting path is relative and has no `.`, `..`, empty
 //! components or reserved names, so that applying it only has to deal with symlinks.
 
-use super::LayerError;
 use super::tar::{Entry, Kind};
+use super::{InvalidEntry, LayerError};
 
 /// Longer paths cannot be opened in one system call.
 const MAX_PATH: usize = 4000;
@@ -47,21 +47,21 @@ pub(crate) fn plan(entry: &Entry, devices: bool) -> Result<Op, LayerError> {
         return Ok(op);
     }
     if path.is_empty() && entry.kind != Kind::Directory {
-        return Err(refused(&entry.path, "the root can only be a directory"));
+        return Err(refused(&entry.path, InvalidEntry::RootIsNoDirectory));
     }
     let device = |block| match (devices, block, entry.major, entry.minor) {
-        (false, ..) => Err(refused(&entry.path, "devices are not allowed in images")),
+        (false, ..) => Err(refused(&entry.path, InvalidEntry::Device)),
         // overlayfs would interpret it as a whiteout, but layer scanners would not.
-        (_, false, 0, 0) => Err(refused(&entry.path, "a character device with the number 0:0")),
+        (_, false, 0, 0) => Err(refused(&entry.path, InvalidEntry::DeviceLikeWhiteout)),
         (_, _, major, minor) => Ok(Op::Device { path: path.clone(), block, major, minor }),
     };
     match entry.kind {
         Kind::Directory => Ok(Op::Directory(path)),
         Kind::File => Ok(Op::File(path)),
         Kind::Symlink if entry.target.is_empty() || entry.target.len() > MAX_PATH => {
-            Err(refused(&entry.path, "the target of the symlink is empty or too long"))
+            Err(refused(&entry.path, InvalidEntry::SymlinkLength))
         }
-        Kind::Symlink if entry.target.contains(&0) => Err(refused(&entry.path, "the target contains a zero byte")),
+        Kind::Symlink if entry.target.contains(&0) => Err(refused(&entry.path, InvalidEntry::TargetWithZero)),
         Kind::Symlink => Ok(Op::Symlink { path, target: entry.target.clone() }),
         Kind::Hardlink => hardlink(entry, path),
         Kind::CharDevice => device(false),
@@ -70,7 +70,7 @@ pub(crate) fn plan(entry: &Entry, devices: bool) -> Result<Op, LayerError> {
     }
 }
 
-pub(crate) fn refused(path: &[u8], why: &'static str) -> LayerError {
+pub(crate) fn refused(path: &[u8], why: InvalidEntry) -> LayerError {
     LayerError::Refused { path: display_path(path), why }
 }
 
@@ -87,23 +87,23 @@ pub(crate) fn display_path(path: &[u8]) -> String {
 fn hardlink(entry: &Entry, path: Vec<u8>) -> Result<Op, LayerError> {
     let target = normalize(&entry.target).map_err(|why| refused(&entry.target, why))?;
     if target.is_empty() || target == path {
-        return Err(refused(&entry.path, "a hard link to itself or to the root"));
+        return Err(refused(&entry.path, InvalidEntry::LinkToItself));
     }
     if target.split(|byte| *byte == b'/').any(|part| part.starts_with(WHITEOUT)) {
-        return Err(refused(&entry.path, "a hard link to a whiteout or a file of aufs"));
+        return Err(refused(&entry.path, InvalidEntry::LinkToWhiteout));
     }
     Ok(Op::Hardlink { path, target })
 }
 
 /// Normalizes a path; refuses `..`.
-fn normalize(path: &[u8]) -> Result<Vec<u8>, &'static str> {
+fn normalize(path: &[u8]) -> Result<Vec<u8>, InvalidEntry> {
     let mut normal = Vec::with_capacity(path.len());
     for part in path.split(|byte| *byte == b'/') {
         match part {
             b"" | b"." => continue,
-            b".." => return Err("the path contains `..`"),
-            part if part.len() > MAX_NAME => return Err("a name is longer than 255 bytes"),
-            part if part.contains(&0) => return Err("the path contains a zero byte"),
+            b".." => return Err(InvalidEntry::PathLeavesRoot),
+            part if part.len() > MAX_NAME => return Err(InvalidEntry::NameTooLong),
+            part if part.contains(&0) => return Err(InvalidEntry::PathWithZero),
             part => {
                 if !normal.is_empty() {
                     normal.push(b'/');
@@ -112,22 +112,22 @@ fn normalize(path: &[u8]) -> Result<Vec<u8>, &'static str> {
             }
         }
     }
-    if normal.len() > MAX_PATH { Err("the path is too long") } else { Ok(normal) }
+    if normal.len() > MAX_PATH { Err(InvalidEntry::PathTooLong) } else { Ok(normal) }
 }
 
-fn whiteout(path: &[u8]) -> Result<Option<Op>, &'static str> {
+fn whiteout(path: &[u8]) -> Result<Option<Op>, InvalidEntry> {
     let (directory, name) = split(path);
     let mut parts = path.split(|byte| *byte == b'/');
     if parts.clone().any(|part| part.starts_with(AUFS) && part != OPAQUE) {
         return Ok(Some(Op::Skip));
     }
     if parts.next_back().is_some() && parts.any(|part| part.starts_with(WHITEOUT)) {
-        return Err("a whiteout is used as a directory");
+        return Err(InvalidEntry::BelowWhiteout);
     }
     match name.strip_prefix(WHITEOUT) {
         None => Ok(None),
         Some(_) if name == OPAQUE => Ok(Some(Op::Opaque(directory.to_vec()))),
-        Some(b"" | b"." | b"..") => Err("a whiteout without a name"),
+        Some(b"" | b"." | b"..") => Err(InvalidEntry::WhiteoutWithoutName),
         Some(hidden) => Ok(Some(Op::Whiteout(join(directory, hidden)))),
     }
 }

@@ -22,6 +22,17 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
+/// Why Docker's encoding of a name and a password cannot be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum EncodedAuthError {
+    #[error("auth is not base64")]
+    Base64,
+    #[error("auth is not UTF-8")]
+    Utf8,
+    #[error("auth has no colon")]
+    Colon,
+}
+
 impl Credentials {
     /// A user name and a password.
     pub fn basic(username: &str, password: &str) -> Credentials {
@@ -29,13 +40,13 @@ impl Credentials {
     }
 
     /// Adds name and password in Docker's encoding.
-    pub fn with_encoded(self, auth: &str) -> Result<Credentials, &'static str> {
+    pub fn with_encoded(self, auth: &str) -> Result<Credentials, EncodedAuthError> {
         if auth.is_empty() {
             return Ok(self);
         }
-        let bytes = STANDARD.decode(auth.trim()).map_err(|_| "auth is not base64")?;
-        let text = String::from_utf8(bytes).map_err(|_| "auth is not UTF-8")?;
-        let (username, password) = text.split_once(':').ok_or("auth has no colon")?;
+        let bytes = STANDARD.decode(auth.trim()).map_err(|_| EncodedAuthError::Base64)?;
+        let text = String::from_utf8(bytes).map_err(|_| EncodedAuthError::Utf8)?;
+        let (username, password) = text.split_once(':').ok_or(EncodedAuthError::Colon)?;
         let password = password.trim_end_matches('\0').to_owned();
         Ok(Credentials { username: username.to_owned(), password, ..self })
     }

@@ -27,23 +27,36 @@ pub struct Target {
     pub port: u16,
 }
 
+/// Why a text is not the URL of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    #[error("is not a URL")]
+    Syntax,
+    #[error("is neither http nor https")]
+    Scheme,
+    #[error("has no host")]
+    Host,
+    #[error("contains a user name, which belongs in credentials")]
+    User,
+}
+
 impl Target {
     /// Parses a URL without its path.
-    pub fn parse(url: &str) -> Result<Target, &'static str> {
+    pub fn parse(url: &str) -> Result<Target, UrlError> {
         Target::with_path(url).map(|(target, _)| target)
     }
 
     /// The destination of a URL, and its path with its query.
-    pub fn with_path(url: &str) -> Result<(Target, String), &'static str> {
-        let uri: http::Uri = url.parse().map_err(|_| "is not a URL")?;
+    pub fn with_path(url: &str) -> Result<(Target, String), UrlError> {
+        let uri: http::Uri = url.parse().map_err(|_| UrlError::Syntax)?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
-            _ => return Err("is neither http nor https"),
+            _ => return Err(UrlError::Scheme),
         };
-        let authority = uri.authority().ok_or("has no host")?;
+        let authority = uri.authority().ok_or(UrlError::Host)?;
         if authority.as_str().contains('@') {
-            return Err("contains a user name, which belongs in credentials");
+            return Err(UrlError::User);
         }
         let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
         let path = uri.path_and_query().map_or("/", |path| path.as_str());

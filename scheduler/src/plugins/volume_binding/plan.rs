@@ -13,9 +13,23 @@ use podmodel::storage::{BindingMode, Claim, PersistentVolume, StorageClass};
 use podmodel::{Node, Pod, Requirement, Selector, Volume};
 
 const FAR: &str = "node(s) didn't match PersistentVolume's node affinity";
-const NO_VOLUME: &str = "node(s) didn't find available persistent volumes to bind";
-const NO_SPACE: &str = "node(s) did not have enough free storage";
 const GONE: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
+
+/// Why a claim that waits for its first consumer cannot get a volume on a node, in upstream's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unbindable {
+    NoVolume,
+    NoSpace,
+}
+
+impl Unbindable {
+    fn reason(self) -> &'static str {
+        match self {
+            Unbindable::NoVolume => "node(s) didn't find available persistent volumes to bind",
+            Unbindable::NoSpace => "node(s) did not have enough free storage",
+        }
+    }
+}
 
 /// The writes for a pod on its node.
 #[derive(Default)]
@@ -87,7 +101,7 @@ impl Claims {
         let failing = self.bound.iter().find(fails);
         let (far, gone) = (matches!(failing, Some(Some(_))), matches!(failing, Some(None)));
         let delayed = self.decide_delayed(node);
-        let reasons = [far.then_some(FAR), delayed.as_ref().err().copied(), gone.then_some(GONE)];
+        let reasons = [far.then_some(FAR), delayed.as_ref().err().map(|why| why.reason()), gone.then_some(GONE)];
         let reasons: Vec<_> = reasons.into_iter().flatten().map(Into::into).collect();
         match delayed {
             Ok(decision) if reasons.is_empty() => Ok(decision),
@@ -95,9 +109,9 @@ impl Claims {
         }
     }
 
-    fn decide_delayed(&self, node: &Node) -> Result<Decision, &'static str> {
+    fn decide_delayed(&self, node: &Node) -> Result<Decision, Unbindable> {
         if self.delayed.iter().any(|one| one.selected.as_ref().is_some_and(|selected| *selected != node.name)) {
-            return Err(NO_VOLUME);
+            return Err(Unbindable::NoVolume);
         }
         let mut decision = Decision::default();
         let (selected, open): (Vec<_>, Vec<_>) = self.delayed.iter().partition(|one| one.selected.is_some());
@@ -145,15 +159,15 @@ impl UnboundClaim {
         found.cloned()
     }
 
-    fn can_provision(&self, node: &Node) -> Result<(), &'static str> {
-        let Some(provisioning) = &self.provisioning else { return Err(NO_VOLUME) };
+    fn can_provision(&self, node: &Node) -> Result<(), Unbindable> {
+        let Some(provisioning) = &self.provisioning else { return Err(Unbindable::NoVolume) };
         let holds = |term: &Vec<Requirement>| term.iter().all(|one| one.matches(node.labels.get(&one.key)));
         let topologies = &provisioning.class.topologies;
         if !topologies.is_empty() && !topologies.iter().any(holds) {
-            return Err(NO_VOLUME);
+            return Err(Unbindable::NoVolume);
         }
         let is_near = |selectors: &Vec<Selector>| selectors.iter().any(|one| one.matches(&node.labels));
-        if provisioning.room.as_ref().is_none_or(is_near) { Ok(()) } else { Err(NO_SPACE) }
+        if provisioning.room.as_ref().is_none_or(is_near) { Ok(()) } else { Err(Unbindable::NoSpace) }
     }
 }
 
