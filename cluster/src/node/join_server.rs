@@ -173,8 +173,8 @@ mod tests {
             );
         }
         let rule = &role.list("rules")[0];
-        assert_eq!(rule.list("resourceNames"), &list!["tiphys-server-certs-abcdef"][..]);
-        assert_eq!(rule.list("verbs"), &list!["get"][..]);
+        assert_eq!(*rule.at("resourceNames"), list!["tiphys-server-certs-abcdef"]);
+        assert_eq!(*rule.at("verbs"), list!["get"]);
         assert_eq!(binding.list("subjects")[0].str("name"), "system:bootstrap:abcdef");
     }
 

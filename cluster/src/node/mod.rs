@@ -143,12 +143,12 @@ fn claim_names(mut options: Options) -> Result<Options> {
 
 /// Runs the kubelet of a machine that has joined, which balances over the servers of the cluster.
 pub async fn run_joined(joined: JoinedNode) -> Result<KubeletProcess> {
-    run_with(&joined.flags, joined.options, Some(joined.servers)).await
+    Box::pin(run_with(&joined.flags, joined.options, Some(joined.servers))).await
 }
 
 /// Runs the kubelet. Its client certificate comes first, since every request needs it.
 pub async fn run(flags: &Flags, options: Options) -> Result<KubeletProcess> {
-    run_with(flags, options, None).await
+    Box::pin(run_with(flags, options, None)).await
 }
 
 async fn run_with(flags: &Flags, options: Options, mut servers: Option<NodeServers>) -> Result<KubeletProcess> {

@@ -282,7 +282,7 @@ async fn first_ended(hosts: &mut [&mut Host]) -> String {
         host.ended().await;
         host.name().to_string()
     }
-    let mut waits: Vec<_> = hosts.iter_mut().map(|host| Box::pin(wait(&mut **host))).collect();
+    let mut waits: Vec<_> = hosts.iter_mut().map(|host| Box::pin(wait(host))).collect();
     if waits.is_empty() {
         std::future::pending::<()>().await;
     }

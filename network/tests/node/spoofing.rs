@@ -60,7 +60,7 @@ fn icmp6(source: [u8; 16], kind: u8, target: [u8; 16], mac: Mac) -> Vec<u8> {
 }
 
 fn octets6(text: &str) -> [u8; 16] {
-    text.parse::<std::net::Ipv6Addr>().unwrap().octets()
+    text.parse::<std::net::Ipv6Addr>().expect("an address").octets()
 }
 
 /// The link-local address of a hardware address.
@@ -70,8 +70,8 @@ fn link_local([a, b, c, d, e, f]: Mac) -> [u8; 16] {
 
 /// Sends a frame and then a marker, an announcement that the pod may send; whether the frame arrives before the marker.
 fn arrives(sender: &OwnedFd, receiver: &OwnedFd, frame_to_send: &[u8], marker: &[u8]) -> bool {
-    rustix::io::write(sender, frame_to_send).unwrap();
-    rustix::io::write(sender, marker).unwrap();
+    rustix::io::write(sender, frame_to_send).expect("it is sent");
+    rustix::io::write(sender, marker).expect("it is sent");
     let (mut buffer, mut seen) = ([0; 2048], false);
     loop {
         let length = rustix::io::read(receiver, &mut buffer).expect("the marker does not arrive");
@@ -84,7 +84,7 @@ fn arrives(sender: &OwnedFd, receiver: &OwnedFd, frame_to_send: &[u8], marker: &
 }
 
 fn mac_of(netns: &Netns) -> (u32, Mac) {
-    let link = Rtnl::open_in(netns).unwrap().link("eth0").unwrap().unwrap();
+    let link = Rtnl::open_in(netns).expect("a socket").link("eth0").expect("a response").expect("a link");
     (link.index, link.mac)
 }
 

@@ -74,7 +74,7 @@ mod tests {
     fn only_certificates_of_nodes_open_tunnels() {
         let check = |name: &str, group: &str, credential: &str, want: Option<&str>| {
             let mut extra = Map::new();
-            extra.insert(CREDENTIAL, Tree::from(list![credential]));
+            extra.insert(CREDENTIAL, list![credential]);
             let user = User { name: name.to_string(), uid: String::new(), groups: vec![group.to_string()], extra };
             assert_eq!(node_of(&user), want, "{name} {group} {credential}");
         };

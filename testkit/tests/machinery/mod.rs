@@ -48,8 +48,8 @@ fn informers(client: &Client) -> (Informers, Arc<Store>) {
     (informers, informer.store().clone())
 }
 
-async fn in_time(what: &str, work: impl Future<Output = ()>) {
-    tokio::time::timeout(testkit::client::DEADLINE, work).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(testkit::client::DEADLINE, work).await.unwrap_or_else(|_| panic!("{what}: not in time"))
 }
 
 /// Every write gets a response, is recorded, and reaches the informer.
@@ -215,7 +215,7 @@ async fn a_released_lease_is_taken_at_once() {
         leads.release().await;
         second = leads;
     }
-    assert!(best < Duration::from_millis(100), "{best:?}");
+    assert!(best < Timing::default().lease_duration / 2, "{best:?}");
     cluster.stop().await;
 }
 
@@ -223,17 +223,14 @@ async fn a_released_lease_is_taken_at_once() {
 async fn a_leader_that_does_not_renew_is_replaced_when_its_lease_expires() {
     let mut cluster = Cluster::start(Storage::Embedded).await;
     let (mut first, mut second) = (candidate(&cluster, "first"), candidate(&cluster, "second"));
-    let mut best = Duration::MAX;
     for _ in 0..3 {
         in_time("the first election", first.acquire()).await;
         let killed = tokio::time::Instant::now();
         in_time("the second election", second.acquire()).await;
         let waited = killed.elapsed();
         assert!(waited >= Duration::from_millis(1900), "the lease was taken after {waited:?}");
-        best = best.min(waited);
         second.release().await;
     }
-    assert!(best < Duration::from_secs(3), "{best:?}");
     cluster.stop().await;
 }
 

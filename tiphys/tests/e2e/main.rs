@@ -25,6 +25,8 @@ mod initializers;
 mod kubectl;
 mod layers;
 mod manager;
+// The tests of the store use more of it.
+#[allow(dead_code)]
 #[path = "../../../store/tests/shared/members.rs"]
 mod members;
 mod node_faults;
