@@ -136,6 +136,10 @@ fn group_help(command: &'static Command, path: &str, rest: &[String]) -> Result<
                 let _ = name;
                 Err(Error::Message(text))
             }
+            None if !std::ptr::eq(command, &ROOT) => {
+                eprint!("{}", help::command(command, path));
+                Err(Error::Exit(1))
+            }
             _ => {
                 print!("{}", help::command(command, path));
                 Ok(())

@@ -43,9 +43,11 @@ async fn cluster_info(context: &Context) -> Result<()> {
     let (green, yellow, end) = ("\u{1b}[0;32m", "\u{1b}[0;33m", "\u{1b}[0m");
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
     let paint = |color: &str, text: &str| if is_terminal { format!("{color}{text}{end}") } else { text.to_string() };
+    let (own, is_explicit) = context.namespace()?;
+    let namespace = if is_explicit { own } else { "kube-system".to_string() };
     let query = ListQuery { selector: "kubernetes.io/cluster-service=true".to_string(), ..ListQuery::default() };
     let mut services = Vec::new();
-    list_pages(context, &guess("v1", "Service"), "kube-system", &query, async |page| {
+    list_pages(context, &guess("v1", "Service"), &namespace, &query, async |page| {
         services.extend(split_list(&guess("v1", "Service"), page));
         Ok(())
     })

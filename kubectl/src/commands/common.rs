@@ -95,7 +95,7 @@ pub(crate) async fn create(
 ) -> Result<Tree> {
     let request = Request::new(Method::POST, resource.path(namespace))
         .query("fieldManager", context.flags.str("field-manager"))
-        .query("fieldValidation", field_validation(context)?);
+        .query("fieldValidation", if context.flags.has("validate") { field_validation(context)? } else { "" });
     context.client().await?.tree(&dry_run.apply(request).json(object)).await
 }
 

@@ -114,7 +114,7 @@ fn workload(context: &Context) -> Result<Workload> {
 fn check(context: &Context) -> Result<()> {
     let flags = &context.flags;
     if flags.str("image").is_empty() {
-        return context.usage_error("--image is required");
+        return message("--image is required");
     }
     if !is_image(flags.str("image")) {
         return message(format!("Invalid image name \"{}\": invalid reference format", flags.str("image")));

@@ -135,7 +135,8 @@ async fn change(
             errors.push(error);
             continue;
         }
-        if object == info.object && !context.flags.bool("local") {
+        let may_be_same = context.flags.bool("local") || done.starts_with("serviceaccount");
+        if object == info.object && !may_be_same {
             continue;
         }
         if context.flags.bool("local") || dry_run == DryRun::Client {
@@ -213,8 +214,7 @@ async fn env(context: &Context) -> Result<()> {
     changes.extend(flags.list("env"));
     if changes.is_empty() && flags.str("from").is_empty() && !flags.bool("list") {
         if resources.is_empty() {
-            return context
-                .usage_error("one or more resources must be specified as <resource> <name> or <resource>/<name>");
+            return message("one or more resources must be specified as <resource> <name> or <resource>/<name>");
         }
         return message("at least one environment variable must be provided");
     }

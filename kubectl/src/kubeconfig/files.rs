@@ -39,7 +39,10 @@ pub(crate) fn load_file(path: &Path) -> std::result::Result<Config, LoadError> {
     }
     let bytes = std::fs::read(path).map_err(failed)?;
     let config = parse(&bytes, path)?;
-    let has_credentials = config.names(Section::Users).next().is_some();
+    let is_full = |(key, entry): (&(Section, String), &Entry)| {
+        key.0 == Section::Users && entry.value.as_map().is_some_and(|map| !map.is_empty())
+    };
+    let has_credentials = config.entries.iter().any(is_full);
     if has_credentials && metadata.is_file() && metadata.permissions().mode() & 0o004 != 0 {
         eprintln!("Warning: {} has credentials, and every user of this machine can read it", path.display());
     }

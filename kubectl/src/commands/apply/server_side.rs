@@ -46,7 +46,14 @@ async fn send(context: &Context, plan: &Plan, info: &Info, object: &Tree, manage
     let request = Request::new(Method::PATCH, path)
         .query("fieldManager", manager)
         .query("fieldValidation", plan.validation)
-        .query("force", context.flags.bool("force-conflicts").to_string())
+        .query(
+            "force",
+            if manager == ANNOTATION_MANAGER {
+                String::new()
+            } else {
+                context.flags.bool("force-conflicts").to_string()
+            },
+        )
         .body(APPLY, json::encode(object, None));
     context.client().await?.tree(&plan.dry_run.apply(request)).await
 }
@@ -85,6 +92,7 @@ async fn migrate(context: &Context, plan: &Plan, info: &Info, object: &Tree) -> 
     let patch = migration(object, &plan.manager)?;
     let request = Request::new(Method::PATCH, info.path())
         .query("fieldManager", &plan.manager)
+        .query("fieldValidation", plan.validation)
         .body(JSON_PATCH, json::encode(&patch, None));
     let client = context.client().await.ok()?;
     if let Err(error) = client.tree(&plan.dry_run.apply(request)).await {

@@ -6,7 +6,7 @@ use super::{COMMON, finish, name, require};
 use crate::command::Command;
 use crate::commands::common::{DRY_RUN, VALIDATE};
 use crate::context::Context;
-use crate::error::{Result, message};
+use crate::error::{Error, Result, message};
 use crate::flags::{Flag, Kind, text, typed};
 use crate::print::PRINT;
 
@@ -130,7 +130,7 @@ async fn rules(context: &Context, verbs: &[String]) -> Result<Tree> {
         } else if resource == "*" {
             (group.to_string(), "*".to_string())
         } else {
-            let found = context.resolve(base).await?;
+            let found = context.resolve(base).await.map_err(|error| Error::Plain(error.to_string()))?;
             (found.group, found.plural)
         };
         let name = sub.map_or(resource.clone(), |sub| format!("{resource}/{sub}"));
