@@ -23,6 +23,7 @@ mod http2;
 mod images;
 mod initializers;
 mod kubectl;
+mod kubectl_diff;
 mod layers;
 mod manager;
 // The tests of the store use more of it.

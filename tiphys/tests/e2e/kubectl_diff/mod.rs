@@ -1,0 +1,179 @@
+//! The commands of `cases.txt` with upstream's kubectl and with ours, against one server: the same output, the same exit
+//! code, and the same requests, as a proxy records them. Each case has a namespace of its own for each client.
+
+mod compare;
+mod recorder;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::kubectl::binaries;
+use crate::support::{BINARY, Server, root};
+use compare::{Outcome, normalize};
+use recorder::Recorder;
+
+/// The oldest kubectl whose outputs are today's.
+const OLDEST: (u32, u32) = (1, 33);
+
+/// A case: its name and its command lines.
+struct Case {
+    name: String,
+    steps: Vec<Step>,
+}
+
+/// A command line.
+struct Step {
+    line: String,
+    /// Texts differ, for a reason that docs/compatibility.md gives: only the exit code is compared.
+    is_code_only: bool,
+    /// The order or number of requests differs.
+    ignores_requests: bool,
+}
+
+fn parse(text: &str) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            cases.push(Case { name: name.to_string(), steps: Vec::new() });
+            continue;
+        }
+        let (is_code_only, line) = line.strip_prefix("~ ").map_or((false, line), |line| (true, line));
+        let (ignores_requests, line) = line.strip_prefix("% ").map_or((false, line), |line| (true, line));
+        let case = cases.last_mut().expect("a name comes first");
+        case.steps.push(Step { line: line.to_string(), is_code_only, ignores_requests });
+    }
+    cases
+}
+
+/// Words by spaces, except in braces and brackets.
+fn words(line: &str) -> Vec<String> {
+    let (mut all, mut word, mut depth) = (Vec::new(), String::new(), 0);
+    for char in line.chars() {
+        match char {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth -= 1,
+            _ => {}
+        }
+        if char == ' ' && depth <= 0 {
+            all.extend((!word.is_empty()).then(|| std::mem::take(&mut word)));
+        } else {
+            word.push(char);
+        }
+    }
+    all.extend((!word.is_empty()).then_some(word));
+    all
+}
+
+/// A client: its program, its home, and the proxy that records its requests.
+struct Client {
+    program: PathBuf,
+    letter: char,
+    home: PathBuf,
+    recorder: Recorder,
+}
+
+impl Client {
+    async fn new(program: &Path, letter: char, server: &Server) -> Client {
+        let recorder = Recorder::start(server).await;
+        let home = server.dir.path().join(format!("home-{letter}"));
+        std::fs::create_dir_all(&home).expect("a directory");
+        let config = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: diff\nclusters:\n- {{name: diff, cluster: {{server: 'http://{}'}}}}\n\
+             contexts:\n- {{name: diff, context: {{cluster: diff, user: kubernetes-admin}}}}\nusers:\n- {{name: kubernetes-admin, \
+             user: {{}}}}\n",
+            recorder.address
+        );
+        std::fs::write(home.join("config"), config).expect("written");
+        Client { program: program.to_path_buf(), letter, home, recorder }
+    }
+
+    fn namespace(&self, case: usize) -> String {
+        format!("diff-{}-{case:03}", self.letter)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        if self.program == Path::new(BINARY) {
+            command.arg("kubectl");
+        }
+        command.env("KUBECONFIG", self.home.join("config")).env("HOME", &self.home).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a step; returns what it did without what differs by nature.
+    fn run(&self, case: usize, name: &str, step: &Step) -> Outcome {
+        let namespace = self.namespace(case);
+        let files = root().join("tiphys/tests/e2e/kubectl_diff/files");
+        let fill = |word: String| word.replace("{FILES}", &files.to_string_lossy()).replace("{NS}", &namespace);
+        let args: Vec<String> = words(&step.line).into_iter().map(fill).collect();
+        let mut command = self.command();
+        if name != "usage" && !args.iter().any(|arg| arg == "-n") {
+            command.args(["-n", &namespace]);
+        }
+        self.recorder.take();
+        let output = command.args(&args).output().expect("kubectl starts");
+        let home = self.home.to_string_lossy().into_owned();
+        let normalize = |text: &str, namespace: &str| {
+            normalize(&text.replace(&home, "HOME").replace(&self.recorder.address.to_string(), "SERVER"), namespace)
+        };
+        Outcome {
+            code: output.status.code(),
+            out: normalize(&String::from_utf8_lossy(&output.stdout), &namespace),
+            err: normalize(&String::from_utf8_lossy(&output.stderr), &namespace),
+            requests: self.recorder.take().iter().map(|request| normalize(request, &namespace)).collect(),
+        }
+    }
+}
+
+/// The newest kubectl of the machine, if it is new enough.
+fn upstream() -> Option<PathBuf> {
+    binaries().into_iter().filter(|(version, _)| *version >= OLDEST).map(|(_, path)| path).next_back()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_do_what_upstreams_do() {
+    let Some(upstream) = upstream() else {
+        println!("no kubectl of 1.{} or newer is on this machine", OLDEST.1);
+        return;
+    };
+    let server = Server::start_with(&["--fake-nodes", "1"]);
+    server.wait_for_kubeconfig();
+    let theirs = Client::new(&upstream, 'a', &server).await;
+    let ours = Client::new(Path::new(BINARY), 'b', &server).await;
+    let cases = parse(include_str!("cases.txt"));
+    let count: usize = cases.iter().map(|case| case.steps.len()).sum();
+    let failures = tokio::task::spawn_blocking(move || compare_all(&theirs, &ours, &cases)).await.expect("it ends");
+    drop(server);
+    println!("{count} commands compared with {}", upstream.display());
+    assert!(failures.is_empty(), "{} of {count} commands differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn compare_all(theirs: &Client, ours: &Client, cases: &[Case]) -> Vec<String> {
+    let mut failures = Vec::new();
+    for (number, case) in cases.iter().enumerate() {
+        for client in [theirs, ours] {
+            let created = client.command().args(["create", "namespace", &client.namespace(number)]).output();
+            assert!(created.expect("kubectl starts").status.success(), "{}", case.name);
+            // Its first objects are made by controllers.
+            let first = ["configmap/kube-root-ca.crt", "serviceaccount/default"];
+            let wait = ["-n", &client.namespace(number), "wait", "--for=create", "--timeout=60s"];
+            let waited = client.command().args(wait).args(first).output().expect("kubectl starts");
+            assert!(waited.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&waited.stderr));
+        }
+        for step in &case.steps {
+            let (want, got) = std::thread::scope(|scope| {
+                let want = scope.spawn(|| theirs.run(number, &case.name, step));
+                let got = ours.run(number, &case.name, step);
+                (want.join().expect("kubectl ends"), got)
+            });
+            let difference = want.difference(&got, step.is_code_only, step.ignores_requests);
+            failures.extend(difference.map(|text| format!("[{}] {}\n{text}", case.name, step.line)));
+        }
+    }
+    failures
+}
+
+#[test]
+fn command_lines_are_divided_at_spaces() {
+    assert_eq!(words("get x -o jsonpath={.a b} -p [1, 2]"), ["get", "x", "-o", "jsonpath={.a b}", "-p", "[1, 2]"]);
+}
