@@ -11,6 +11,7 @@ pub(crate) mod skew;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Tree;
 use client::election::{Election, Lock, Timing};
@@ -147,6 +148,35 @@ struct LeaderWork<W> {
     port: Option<Arc<Port>>,
 }
 
+/// Upstream's timing, for API servers that do not fence writes: there a leader must stop before another can lead.
+const UNFENCED: Timing = Timing {
+    lease_duration: Duration::from_secs(15),
+    renew_deadline: Duration::from_secs(10),
+    retry_period: Duration::from_secs(2),
+    stops_at_deadline: true,
+};
+/// How often the version of a server that does not respond yet is requested.
+const VERSION_RETRY: Duration = Duration::from_millis(500);
+
+/// The flags' timing; a leader that may write without a lease stops at its deadline.
+fn election_timing(common: &Common, is_fenced: bool) -> Timing {
+    let durations = |timing: Timing| (timing.lease_duration, timing.renew_deadline, timing.retry_period);
+    if !is_fenced && durations(common.timing) == durations(Timing::default()) {
+        return UNFENCED;
+    }
+    Timing { stops_at_deadline: !is_fenced || common.stops_at_deadline(), ..common.timing }
+}
+
+/// Whether the API server rejects writes of a component that leads no more. Waits for its version.
+async fn serves_fences(client: &Client) -> bool {
+    loop {
+        match client.get_path("/version", "").await {
+            Ok(version) => return version.str("gitVersion").contains("+tiphys"),
+            Err(_) => tokio::time::sleep(VERSION_RETRY).await,
+        }
+    }
+}
+
 impl<W: ComponentWork> LeaderWork<W> {
     async fn run(self, mut stopped: watch::Receiver<bool>) -> Result<()> {
         let Some(fence) = self.tools.fence.clone() else {
@@ -155,16 +185,21 @@ impl<W: ComponentWork> LeaderWork<W> {
             self.work.stop().await;
             return Ok(());
         };
-        let mut election = self.election(fence);
-        let leads = tokio::select! {
-            biased;
-            _ = stopped.wait_for(|stopped| *stopped) => false,
-            () = election.acquire() => true,
+        let elected = async {
+            let timing = election_timing(&self.common, serves_fences(&self.tools.remote.client()).await);
+            let mut election = self.election(fence, timing);
+            election.acquire().await;
+            election
         };
-        if !leads {
+        let election = tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stopped| *stopped) => None,
+            election = Box::pin(elected) => Some(election),
+        };
+        let Some(mut election) = election else {
             self.work.stop().await;
             return Ok(());
-        }
+        };
         self.work.start()?;
         let lost = tokio::select! {
             biased;
@@ -181,7 +216,7 @@ impl<W: ComponentWork> LeaderWork<W> {
         Ok(())
     }
 
-    fn election(&self, fence: Fence) -> Election {
+    fn election(&self, fence: Fence, timing: Timing) -> Election {
         let (common, tools) = (&self.common, &self.tools);
         let random = Random::seeded(Random::fresh_seed());
         let identity = format!("{}_{:016x}{:016x}", server::hostname(), random.next(), random.next());
@@ -190,7 +225,7 @@ impl<W: ComponentWork> LeaderWork<W> {
         let (work, port) = (self.work.clone(), self.port.clone());
         Election {
             lock: Lock { namespace: common.lease_namespace.clone(), name: common.lease_name.clone(), identity },
-            timing: Timing { stops_at_deadline: common.stops_at_deadline(), ..common.timing },
+            timing,
             clock: tools.clock.clone(),
             random: Arc::new(random),
             recorder: events.recorder(client.clone(), common.name),
