@@ -88,7 +88,7 @@ async fn fences_reveal_nothing_of_leases() {
             headers.push(("impersonate-group", "system:serviceaccounts:kube-system"));
         }
         let reply =
-            client.raw("POST", &format!("{MAPS}?dryRun=All"), &headers, api::json::encode(&map("m"), None)).await;
+            client.raw("POST", &format!("{MAPS}?dryRun=All"), &headers, api::json::encode(&map("n"), None)).await;
         (reply.code, reply.tree().str("message").to_string())
     };
     let forbidden = |name: &str| {
