@@ -92,8 +92,8 @@ fn errors_have_field_paths() {
             "leaderElection.resourceLock: Invalid value: \"endpoints\": resourceLock value must be \"leases\"",
         ),
         (
-            "leaderElection: {leaseDuration: 5s}".into(),
-            "leaderElection.leaseDuration: Invalid value: \"5s\": LeaseDuration must be greater than RenewDeadline",
+            "leaderElection: {leaseDuration: 1s}".into(),
+            "leaderElection.leaseDuration: Invalid value: \"1s\": LeaseDuration must be greater than RenewDeadline",
         ),
         (
             "leaderElection: {leaseDuration: soon}".into(),
