@@ -104,7 +104,7 @@ mod tests {
             ("--controllers=*", "unknown flag: --controllers"),
             ("--profiling", "invalid flag --profiling: profiling is not supported"),
             ("--feature-gates=X=true", "invalid flag --feature-gates: unrecognized feature gate: X"),
-            ("--feature-gates=DynamicResourceAllocation=true", "DynamicResourceAllocation is off"),
+            ("--feature-gates=DRADerivedAttributes=true", "DRADerivedAttributes is off"),
             ("--tls-min-version=VersionTLS12", "invalid flag --tls-min-version: only secure versions"),
             ("--leader-elect-resource-lock=endpoints", "invalid flag --leader-elect-resource-lock"),
         ];
