@@ -199,7 +199,9 @@ async fn scheduled_snapshots_go_to_a_bucket() {
     stop(server);
     let newest = list().pop().expect("a snapshot");
     let snapshot = scratch.path().join("snapshot").display().to_string();
-    let saved_copy = curl(&["-o", &snapshot, &format!("{endpoint}/backups/{newest}")]);
+    let signed = ["--aws-sigv4", "aws:amz:us-east-1:s3", "--user", &format!("AKIATEST:{secret}")];
+    let object = format!("{endpoint}/backups/{newest}");
+    let saved_copy = curl(&[&signed[..], &["-o", &snapshot, &object]].concat());
     assert!(saved_copy.status.success(), "{newest}: {}", text(&saved_copy));
     succeeds(&["store", "verify", &snapshot]);
     let restored = Arc::new(tempfile::tempdir().expect("a directory"));

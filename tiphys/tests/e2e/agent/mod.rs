@@ -2,7 +2,6 @@
 //! containerd. Each cluster is started once for all cases, and each case has a namespace. Needs root.
 
 mod applications;
-mod attacks;
 mod case;
 pub mod cluster;
 mod extension;
