@@ -152,7 +152,8 @@ async fn classes_provide_extended_resources() {
     let bound = client.until(&create(client, &user).await, is_bound).await;
     assert_eq!(bound.str("spec.nodeName"), "a");
     let status = bound.at("status.extendedResourceClaimStatus");
-    assert_eq!(status.list("requestMappings")[0].str("requestName"), "container-0-request-0");
+    // By the index among all resources of the container, the first of which is the CPU.
+    assert_eq!(status.list("requestMappings")[0].str("requestName"), "container-0-request-1");
     let claim = client.get(&format!("{CLAIMS}/{}", status.str("resourceClaimName"))).await.tree();
     assert_eq!(claim.list("status.allocation.devices.results").len(), 2);
     assert_eq!(claim.list("metadata.ownerReferences")[0].str("uid"), bound.str("metadata.uid"));
