@@ -68,7 +68,12 @@ impl ProxyHandle {
     /// Waits until the first complete sync.
     pub async fn synced(&self) {
         // The sender exists as long as the task.
-        let _ = self.synced.clone().wait_for(|synced| *synced).await;
+        let _ = self.synced_receiver().wait_for(|synced| *synced).await;
+    }
+
+    /// Becomes true with the first complete sync.
+    pub fn synced_receiver(&self) -> watch::Receiver<bool> {
+        self.synced.clone()
     }
 
     /// Stops. Unless the configuration requires a cleanup, rules stay, and no connection is interrupted.

@@ -15,7 +15,7 @@ use crate::model::{Family, PortName};
 use crate::plan::NodeRules;
 use names::Names;
 use program::Program;
-use text::{PortText, Shared, TableText};
+use text::{JumpChange, PortText, Shared, TableText};
 
 /// The backend.
 pub struct Iptables {
@@ -65,13 +65,7 @@ impl Backend for Iptables {
                 of_family.map(|(name, plan)| (name.clone(), shared.port(name, plan))).collect();
             let frame = shared.frame(&ports);
             let state = FamilyState { rules: rules.clone(), program, ports, frame };
-            let desired = state.all();
-            let stale = state.stale_chains(&self.names, &desired)?;
-            let text = desired.restore_input(&stale);
-            state.program.restore(&text)?;
-            for jump in self.names.jumps() {
-                state.program.ensure_rule(&jump)?;
-            }
+            state.replace(&self.names)?;
             families.push(state);
         }
         for family in Family::ALL.into_iter().filter(|family| !rules.iter().any(|rules| rules.family == *family)) {
@@ -97,12 +91,7 @@ impl Backend for Iptables {
 
     fn is_tampered(&mut self) -> Result<bool, Error> {
         for state in &self.families {
-            for jump in self.names.jumps() {
-                if !state.program.has_rule(&jump)? {
-                    return Ok(true);
-                }
-            }
-            if state.is_incomplete()? {
+            if state.is_incomplete(&self.names)? {
                 return Ok(true);
             }
         }
@@ -152,48 +141,51 @@ impl FamilyState {
         text
     }
 
-    /// Whether a chain has more or fewer rules than were applied.
-    fn is_incomplete(&self) -> Result<bool, Error> {
+    /// Whether a jump is missing, or a chain has more or fewer rules than were applied.
+    fn is_incomplete(&self, names: &Names) -> Result<bool, Error> {
         let expected = self.all().counts();
         for table in program::TABLES {
-            let found = self.program.rule_counts(table)?;
+            let found = self.program.rules(table)?;
+            let is_jump_missing = names.jumps().iter().any(|jump| jump.table == table && found.count_of(jump) == 0);
             let mut own = expected.iter().filter(|((of, _), _)| *of == table);
-            if own.any(|((_, chain), count)| found.get(chain) != Some(count)) {
+            if is_jump_missing || own.any(|((_, chain), count)| found.count(chain) != Some(*count)) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Chains of an earlier proxy that are not needed any more.
-    fn stale_chains(&self, names: &Names, desired: &TableText) -> Result<BTreeSet<(&'static str, String)>, Error> {
-        let mut stale = BTreeSet::new();
+    /// Replaces all chains and deletes those of an earlier proxy that are not needed any more, in one transaction for
+    /// each table.
+    fn replace(&self, names: &Names) -> Result<(), Error> {
+        let desired = self.all();
+        let (mut stale, mut jumps) = (BTreeSet::new(), Vec::new());
         for table in program::TABLES {
-            for chain in self.program.chains(table)? {
-                if names.is_own(&chain) && !desired.has(table, &chain) {
-                    stale.insert((table, chain));
-                }
-            }
+            let found = self.program.rules(table)?;
+            let is_stale = |chain: &&String| names.is_own(chain) && !desired.has(table, chain);
+            stale.extend(found.chains().filter(is_stale).map(|chain| (table, chain.clone())));
+            let missing = names.jumps().into_iter().filter(|jump| jump.table == table && found.count_of(jump) == 0);
+            jumps.extend(missing.map(JumpChange::Insert));
         }
-        Ok(stale)
+        self.program.restore(&desired.restore_input_with(&stale, &jumps))
     }
 }
 
 /// Removes everything of a family. A family without iptables has nothing to remove.
 fn remove_all(names: &Names, family: Family) {
     let program = Program::of(family);
-    for jump in names.jumps() {
-        program.delete_rule(&jump);
-    }
-    let mut stale = BTreeSet::new();
+    let (mut stale, mut jumps) = (BTreeSet::new(), Vec::new());
     for table in program::TABLES {
-        let chains = program.chains(table).unwrap_or_default();
-        stale.extend(chains.into_iter().filter(|chain| names.is_own(chain)).map(|chain| (table, chain)));
+        let found = program.rules(table).unwrap_or_default();
+        stale.extend(found.chains().filter(|chain| names.is_own(chain)).map(|chain| (table, chain.clone())));
+        for jump in names.jumps().into_iter().filter(|jump| jump.table == table) {
+            jumps.extend((0..found.count_of(&jump)).map(|_| JumpChange::Delete(jump.clone())));
+        }
     }
-    if stale.is_empty() {
+    if stale.is_empty() && jumps.is_empty() {
         return;
     }
-    if let Err(error) = program.restore(&TableText::default().restore_input(&stale)) {
+    if let Err(error) = program.restore(&TableText::default().restore_input_with(&stale, &jumps)) {
         tracing::error!(%error, family = family.name(), "failed to delete iptables chains");
     }
 }

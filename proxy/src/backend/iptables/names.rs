@@ -14,7 +14,15 @@ pub(super) struct Names {
 pub(super) struct Jump {
     pub(super) table: &'static str,
     pub(super) from: &'static str,
-    pub(super) arguments: Vec<String>,
+    /// The rule, as iptables prints it.
+    pub(super) rule: String,
+}
+
+impl Jump {
+    /// The chain and the rule.
+    pub(super) fn text(&self) -> String {
+        format!("{} {}", self.from, self.rule)
+    }
 }
 
 impl Names {
@@ -52,19 +60,18 @@ impl Names {
 
     /// The rules of built-in chains.
     pub(super) fn jumps(&self) -> Vec<Jump> {
-        let jump = |table, from, condition: &[&str], to: &str| {
-            let mut arguments: Vec<String> = condition.iter().map(ToString::to_string).collect();
-            arguments.extend(["-j".to_string(), self.shared(to)]);
-            Jump { table, from, arguments }
+        let jump = |table, from, condition: &str, to: &str| {
+            let rule = format!("{condition} -j {}", self.shared(to)).trim_start().to_string();
+            Jump { table, from, rule }
         };
-        let new = ["-m", "conntrack", "--ctstate", "NEW"];
+        let new = "-m conntrack --ctstate NEW";
         vec![
-            jump("nat", "PREROUTING", &[], "SERVICES"),
-            jump("nat", "OUTPUT", &[], "SERVICES"),
-            jump("nat", "POSTROUTING", &[], "POSTROUTING"),
-            jump("filter", "INPUT", &new, "FILTER"),
-            jump("filter", "FORWARD", &new, "FILTER"),
-            jump("filter", "OUTPUT", &new, "FILTER"),
+            jump("nat", "PREROUTING", "", "SERVICES"),
+            jump("nat", "OUTPUT", "", "SERVICES"),
+            jump("nat", "POSTROUTING", "", "POSTROUTING"),
+            jump("filter", "INPUT", new, "FILTER"),
+            jump("filter", "FORWARD", new, "FILTER"),
+            jump("filter", "OUTPUT", new, "FILTER"),
         ]
     }
 }

@@ -13,6 +13,47 @@ pub(super) const TABLES: [&str; 2] = ["nat", "filter"];
 /// How long iptables waits for its lock, in seconds.
 const LOCK_SECONDS: &str = "5";
 
+/// The rules of a table, as they were read.
+#[derive(Default)]
+pub(super) struct TableRules {
+    /// The numbers of rules of the chains that programs have added.
+    counts: BTreeMap<String, usize>,
+    /// The rules of the built-in chains, as `-A` prints them, and how often they are there.
+    built_in: BTreeMap<String, usize>,
+}
+
+impl TableRules {
+    fn read(output: &str) -> TableRules {
+        let mut rules = TableRules::default();
+        for line in output.lines() {
+            let mut words = line.split(' ');
+            match (words.next(), words.next()) {
+                (Some("-N"), Some(chain)) => drop(rules.counts.insert(chain.to_string(), 0)),
+                (Some("-A"), Some(chain)) => match rules.counts.get_mut(chain) {
+                    Some(count) => *count += 1,
+                    None => *rules.built_in.entry(line.to_string()).or_default() += 1,
+                },
+                _ => {}
+            }
+        }
+        rules
+    }
+
+    pub(super) fn chains(&self) -> impl Iterator<Item = &String> {
+        self.counts.keys()
+    }
+
+    /// The number of rules of a chain, if it exists.
+    pub(super) fn count(&self, chain: &str) -> Option<usize> {
+        self.counts.get(chain).copied()
+    }
+
+    /// How often a jump is there.
+    pub(super) fn count_of(&self, jump: &Jump) -> usize {
+        self.built_in.get(&format!("-A {}", jump.text())).copied().unwrap_or_default()
+    }
+}
+
 /// The programs of a family.
 pub(super) struct Program {
     command: &'static str,
@@ -54,53 +95,11 @@ impl Program {
         Command::new(self.command).args(["--wait", LOCK_SECONDS]).args(arguments).output().map_err(io)
     }
 
-    fn with_rule(&self, operation: &str, jump: &Jump) -> Result<Output, Error> {
-        let mut arguments = vec!["-t", jump.table, operation, jump.from];
-        arguments.extend(jump.arguments.iter().map(String::as_str));
-        self.run(&arguments)
-    }
-
-    pub(super) fn has_rule(&self, jump: &Jump) -> Result<bool, Error> {
-        self.with_rule("-C", jump).map(|output| output.status.success())
-    }
-
-    /// Inserts a rule at the front of a built-in chain, unless it is there.
-    pub(super) fn ensure_rule(&self, jump: &Jump) -> Result<(), Error> {
-        if self.has_rule(jump)? {
-            return Ok(());
-        }
-        checked(self.command, &self.with_rule("-I", jump)?)
-    }
-
-    /// Deletes a rule, if it is there.
-    pub(super) fn delete_rule(&self, jump: &Jump) {
-        // A chain that does not exist has no rule either.
-        while self.has_rule(jump).unwrap_or(false) {
-            if !self.with_rule("-D", jump).is_ok_and(|output| output.status.success()) {
-                return;
-            }
-        }
-    }
-
-    /// The chains of a table.
-    pub(super) fn chains(&self, table: &str) -> Result<Vec<String>, Error> {
-        self.rule_counts(table).map(|counts| counts.into_keys().collect())
-    }
-
-    /// The numbers of rules of a table's own chains.
-    pub(super) fn rule_counts(&self, table: &str) -> Result<BTreeMap<String, usize>, Error> {
+    /// The rules of a table.
+    pub(super) fn rules(&self, table: &str) -> Result<TableRules, Error> {
         let output = self.run(&["-t", table, "-S"])?;
         checked(self.command, &output)?;
-        let mut counts = BTreeMap::new();
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
-            let mut words = line.split(' ');
-            match (words.next(), words.next()) {
-                (Some("-N"), Some(chain)) => drop(counts.insert(chain.to_string(), 0)),
-                (Some("-A"), Some(chain)) => counts.get_mut(chain).into_iter().for_each(|count| *count += 1),
-                _ => {}
-            }
-        }
-        Ok(counts)
+        Ok(TableRules::read(&String::from_utf8_lossy(&output.stdout)))
     }
 }
 
@@ -110,4 +109,27 @@ fn checked(program: &str, output: &Output) -> Result<(), Error> {
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_string();
     Err(Error::Program { program: program.to_string(), message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::names::Names;
+    use super::*;
+
+    #[test]
+    fn reads_rules() {
+        let names = Names::new("tiphys-proxy");
+        let jumps = names.jumps();
+        let own = names.shared("FILTER");
+        let text = format!(
+            "-P INPUT ACCEPT\n-N DOCKER\n-N {own}\n-A INPUT -m conntrack --ctstate NEW -j {own}\n-A INPUT -j DOCKER\n\
+             -A {own} -j DROP\n-A {own} -j ACCEPT\n-A DOCKER -j {own}\n"
+        );
+        let rules = TableRules::read(&text);
+        let found: Vec<&str> = jumps.iter().filter(|jump| rules.count_of(jump) == 1).map(|jump| jump.from).collect();
+        assert_eq!(found, ["INPUT"]);
+        assert_eq!(rules.count(&own), Some(2));
+        assert_eq!(rules.count("DOCKER"), Some(1));
+        assert_eq!(rules.count("INPUT"), None);
+    }
 }

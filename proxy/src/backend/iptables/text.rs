@@ -6,12 +6,34 @@ use std::net::{IpAddr, SocketAddr};
 use api::Str;
 use network::cidr::IpNet;
 
-use super::names::Names;
+use super::names::{Jump, Names};
 use crate::model::{Family, PortName, Protocol};
 use crate::plan::{LocalTraffic, NodePortAddresses, NodeRules, PortPlan, Traffic};
 
 const NAT: &str = "nat";
 const FILTER: &str = "filter";
+
+/// A change of a rule in a built-in chain.
+pub(super) enum JumpChange {
+    /// At the front of the chain.
+    Insert(Jump),
+    Delete(Jump),
+}
+
+impl JumpChange {
+    fn jump(&self) -> &Jump {
+        let (JumpChange::Insert(jump) | JumpChange::Delete(jump)) = self;
+        jump
+    }
+
+    fn line(&self) -> String {
+        let operation = match self {
+            JumpChange::Insert(_) => "-I",
+            JumpChange::Delete(_) => "-D",
+        };
+        format!("{operation} {}\n", self.jump().text())
+    }
+}
 
 /// Chains with their rules, by table. The text of a rule does not contain its chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,13 +70,24 @@ impl TableText {
         self.chains.iter().map(|(key, rules)| (key.clone(), rules.len())).collect()
     }
 
-    /// A chain that is declared is emptied. Chains are deleted last, when no rule leads to them.
+    /// The chains of this text are replaced, and others are deleted.
     pub(super) fn restore_input(&self, deletions: &BTreeSet<(&'static str, String)>) -> String {
+        self.restore_input_with(deletions, &[])
+    }
+
+    /// The same with changes of rules in built-in chains. A chain that is declared is emptied. Chains are deleted last,
+    /// when no rule leads to them.
+    pub(super) fn restore_input_with(
+        &self,
+        deletions: &BTreeSet<(&'static str, String)>,
+        jumps: &[JumpChange],
+    ) -> String {
         let mut text = String::new();
         for table in super::program::TABLES {
             let own: Vec<_> = self.chains.iter().filter(|((own, _), _)| *own == table).collect();
             let deleted: Vec<_> = deletions.iter().filter(|(own, _)| *own == table).collect();
-            if own.is_empty() && deleted.is_empty() {
+            let jumps: Vec<_> = jumps.iter().filter(|change| change.jump().table == table).collect();
+            if own.is_empty() && deleted.is_empty() && jumps.is_empty() {
                 continue;
             }
             text.push_str(&format!("*{table}\n"));
@@ -63,6 +96,7 @@ impl TableText {
             for ((_, name), rules) in own {
                 rules.iter().for_each(|rule| text.push_str(&format!("-A {name} {rule}\n")));
             }
+            jumps.iter().for_each(|change| text.push_str(&change.line()));
             deleted.iter().for_each(|(_, name)| text.push_str(&format!("-X {name}\n")));
             text.push_str("COMMIT\n");
         }
