@@ -7,6 +7,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ::dns::{Cluster, Config as DnsConfig, CorefileSource, HttpEndpoints, Limits, Listen};
 use ::proxy::config::{Configuration, LocalMode, Mode};
@@ -14,9 +16,11 @@ use ::proxy::runner;
 use api::{Tree, list, tree};
 use client::{Client, Metrics, Resource};
 use kubelet::Config;
-use kubelet::network_gate::{GateError, GateFuture, NetworkGate, OpenGate};
+use kubelet::network_gate::{GateError, GateFuture, NetworkGate};
 use network::cni::builtin::Names;
 use stdx::clock::SystemClock;
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::container_runtime::RuntimeChoice;
 use super::pod_network::{self, PodNetwork};
@@ -33,6 +37,8 @@ const SERVICES: Resource = Resource::core("services");
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const NODE_DNS: &str = "tiphys-node-dns";
 const PORT: u16 = 53;
+/// How long pods wait for the first sync of the service proxy, from the start of the node.
+const FIRST_SYNC_TIMEOUT: Duration = Duration::from_secs(10);
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// What a node runs besides its kubelet. A user can turn each of them off.
@@ -283,17 +289,56 @@ async fn start_policies(client: &Client, table: String, node: &str) -> Result<ne
     networkpolicy::start(environment).await.map_err(failed)
 }
 
-/// Lets the containers of a pod start when its network policies are in force.
-struct PolicyGate(networkpolicy::PodReporter);
+/// Lets the containers of a pod start when Services can be reached and the pod's network policies are in force.
+struct ServicesGate {
+    /// Without them, no policy applies.
+    policies: Option<networkpolicy::PodReporter>,
+    proxy: Option<FirstSync>,
+}
 
-impl NetworkGate for PolicyGate {
+impl NetworkGate for ServicesGate {
     fn pod_network_ready<'a>(&'a self, pod: &'a Tree, ips: Vec<IpAddr>) -> GateFuture<'a> {
-        let ready = self.0.pod_network_ready(networkpolicy::PodInfo::read(pod, ips));
-        Box::pin(async move { ready.await.map_err(|error| GateError(error.into())) })
+        Box::pin(async move {
+            if let Some(proxy) = &self.proxy {
+                proxy.wait().await;
+            }
+            let Some(policies) = &self.policies else { return Ok(()) };
+            let ready = policies.pod_network_ready(networkpolicy::PodInfo::read(pod, ips));
+            ready.await.map_err(|error| GateError(error.into()))
+        })
     }
 
     fn pod_network_removed(&self, uid: &str) {
-        self.0.pod_network_removed(uid);
+        if let Some(policies) = &self.policies {
+            policies.pod_network_removed(uid);
+        }
+    }
+}
+
+/// The first sync of the service proxy. Packets to Services that are sent before it have no rule and leave the node.
+struct FirstSync {
+    synced: watch::Receiver<bool>,
+    /// Pods do not wait longer: a node keeps starting pods while its proxy fails, as upstream's does.
+    deadline: Instant,
+    is_reported: AtomicBool,
+}
+
+impl FirstSync {
+    fn of(proxy: &runner::ProxyHandle) -> FirstSync {
+        FirstSync {
+            synced: proxy.synced_receiver(),
+            deadline: Instant::now() + FIRST_SYNC_TIMEOUT,
+            is_reported: AtomicBool::new(false),
+        }
+    }
+
+    async fn wait(&self) {
+        let mut synced = self.synced.clone();
+        // A proxy that has ended is reported elsewhere.
+        let waited = tokio::time::timeout_at(self.deadline, synced.wait_for(|synced| *synced)).await;
+        if waited.is_err() && !self.is_reported.swap(true, Ordering::Relaxed) {
+            tracing::warn!("the service proxy has not synced yet, starting pods without it");
+        }
     }
 }
 
@@ -327,10 +372,10 @@ fn dns_config(address: IpAddr, config: &Config) -> DnsConfig {
 impl NodeServices {
     /// The gate that the kubelet waits for before it starts the containers of a pod.
     pub fn network_gate(&self) -> Arc<dyn NetworkGate> {
-        match &self.policies {
-            Some(policies) => Arc::new(PolicyGate(policies.pod_reporter())),
-            None => Arc::new(OpenGate),
-        }
+        Arc::new(ServicesGate {
+            policies: self.policies.as_ref().map(networkpolicy::NetworkPolicyHandle::pod_reporter),
+            proxy: self.proxy.as_ref().map(FirstSync::of),
+        })
     }
 
     /// Stops all services. The rules stay, and no connection of a running pod is interrupted.
@@ -365,6 +410,34 @@ mod tests {
         check("10.96.0.0", 28, Some("10.96.0.10"));
         check("10.96.0.0", 29, None);
         check("fd00:96::", 108, Some("fd00:96::a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_wait_for_the_first_sync_for_a_limited_time() {
+        let wait = async |sync_after: Option<Duration>| {
+            let (sender, synced) = watch::channel(false);
+            let started = Instant::now();
+            let deadline = started + FIRST_SYNC_TIMEOUT;
+            let gate = ServicesGate {
+                policies: None,
+                proxy: Some(FirstSync { synced, deadline, is_reported: AtomicBool::new(false) }),
+            };
+            let sync = async {
+                tokio::time::sleep(sync_after.unwrap_or(FIRST_SYNC_TIMEOUT * 2)).await;
+                sender.send_replace(true);
+            };
+            let pod = Tree::default();
+            let ready = async {
+                gate.pod_network_ready(&pod, Vec::new()).await.expect("no policies");
+                let waited = started.elapsed();
+                gate.pod_network_ready(&pod, Vec::new()).await.expect("no policies");
+                (waited, started.elapsed())
+            };
+            tokio::join!(sync, ready).1
+        };
+        let at = |seconds| (Duration::from_secs(seconds), Duration::from_secs(seconds));
+        assert_eq!(wait(Some(Duration::from_secs(3))).await, at(3));
+        assert_eq!(wait(None).await, at(10), "the second pod does not wait again");
     }
 
     #[test]
