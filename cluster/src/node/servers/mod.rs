@@ -5,6 +5,7 @@ pub(crate) mod balancer;
 pub(crate) mod list;
 mod probe;
 mod relay;
+mod seats;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -7,20 +7,25 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::balancer::{Balancer, ConnectionGuard, Outcome};
+use super::seats::{Peer, Seats};
 
 /// The port if it is free, as k3s has it.
 const PORT: u16 = 6444;
-/// More connections wait.
-const MAX_CONNECTIONS: usize = 1024;
 /// A server that does not accept a connection in this time is left for the next one.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The last candidate gets more time: it may only be far away.
 const LAST_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may still send after the server has closed its side.
+const HALF_OPEN: Duration = Duration::from_secs(1);
+/// A client that reads nothing of what the server has sent for this long is disconnected.
+const STALL: Duration = Duration::from_secs(60);
+const BUFFER_BYTES: usize = 16 << 10;
 /// After a failure to accept.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -35,16 +40,17 @@ pub(super) async fn listen() -> io::Result<TcpListener> {
 
 /// Accepts connections until it is stopped.
 pub(super) async fn run(listener: TcpListener, balancer: Arc<Balancer>, mut stopped: watch::Receiver<bool>) {
-    let seats = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let seats = Arc::new(Seats::default());
     loop {
-        let Ok(seat) = seats.clone().acquire_owned().await else { return };
         let accepted = tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((client, _)) => {
+            Ok((client, address)) => {
+                let peer = client.local_addr().ok().and_then(|listener| Peer::of(address, listener));
+                let Some(seat) = peer.and_then(|peer| seats.admit(peer)) else { continue };
                 let (balancer, mut stopped) = (balancer.clone(), stopped.clone());
                 tokio::spawn(async move {
                     tokio::select! {
@@ -67,11 +73,45 @@ async fn relay(mut client: TcpStream, balancer: &Balancer) {
     let _ = client.set_nodelay(true);
     tokio::select! {
         () = guard.cut() => {}
-        copied = copy_bidirectional(&mut client, &mut server) => {
+        copied = copy_both(&mut client, &mut server) => {
             if let Err(error) = copied {
                 tracing::debug!(%error, "connection to the API server ended");
             }
         }
+    }
+}
+
+/// Passes bytes on until the server has closed its side. A client that then neither sends nor closes would otherwise keep
+/// the connection for ever.
+async fn copy_both(client: &mut TcpStream, server: &mut TcpStream) -> io::Result<()> {
+    let (mut from_client, to_client) = client.split();
+    let (from_server, mut to_server) = server.split();
+    let requests = async {
+        tokio::io::copy(&mut from_client, &mut to_server).await?;
+        to_server.shutdown().await
+    };
+    let responses = copy_responses(from_server, to_client);
+    tokio::pin!(requests, responses);
+    tokio::select! {
+        copied = &mut responses => {
+            copied?;
+            tokio::time::timeout(HALF_OPEN, requests).await.unwrap_or(Ok(()))
+        }
+        copied = &mut requests => {
+            copied?;
+            responses.await
+        }
+    }
+}
+
+async fn copy_responses(mut server: ReadHalf<'_>, mut client: WriteHalf<'_>) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let count = server.read(&mut buffer).await?;
+        if count == 0 {
+            return client.shutdown().await;
+        }
+        tokio::time::timeout(STALL, client.write_all(&buffer[..count])).await??;
     }
 }
 
@@ -130,6 +170,43 @@ mod tests {
         let mut number = [0];
         stream.read_exact(&mut number).await.ok()?;
         Some((stream, number[0]))
+    }
+
+    /// A server that closes its side of each connection at once, and keeps the other one.
+    async fn closing_server() -> ServerAddress {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        tokio::spawn(async move {
+            let mut held = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.shutdown().await;
+                held.push(stream);
+            }
+        });
+        ServerAddress { host: "127.0.0.1".to_string(), port }
+    }
+
+    #[tokio::test]
+    async fn a_silent_client_loses_its_connection_when_the_server_closes() {
+        let balancer = Balancer::new("n", &BTreeSet::from([closing_server().await]));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let _silent = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");
+        let (client, _) = listener.accept().await.expect("the other end");
+        tokio::time::timeout(DEADLINE, relay(client, &balancer)).await.expect("the relay ends");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_loses_its_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let mut sender = TcpStream::connect(at).await.expect("a connection");
+        let (mut server, _) = listener.accept().await.expect("the other end");
+        let _idle = TcpStream::connect(at).await.expect("a connection");
+        let (mut client, _) = listener.accept().await.expect("the other end");
+        let endless = tokio::spawn(async move { while sender.write_all(&[0; 1 << 16]).await.is_ok() {} });
+        let error = copy_both(&mut client, &mut server).await.expect_err("the client is stalled");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        endless.abort();
     }
 
     #[tokio::test]
