@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 const TOKEN_REVIEWS: Resource = Resource::new("authentication.k8s.io", "v1", "tokenreviews");
 const ACCESS_REVIEWS: Resource = Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews");
+const ANONYMOUS: &str = "system:anonymous";
 /// Maximum number of cached responses.
 const MAX_KEPT: usize = 1000;
 /// How long the CA bundles of the API server are cached.
@@ -163,7 +164,16 @@ impl Delegated {
         self.authorize(&user, question, attributes).await
     }
 
+    /// The user of a request. An authenticated client counts no longer against the connections of its source.
     pub(crate) async fn authenticate(&self, question: &mut ComponentRequest) -> Result<Arc<User>, ReviewError> {
+        let user = self.find_user(question).await?;
+        if user.name != ANONYMOUS {
+            question.release_source();
+        }
+        Ok(user)
+    }
+
+    async fn find_user(&self, question: &mut ComponentRequest) -> Result<Arc<User>, ReviewError> {
         let now = self.clock.now().seconds;
         let found = match &self.lookup {
             Some(lookup) if !question.chain.is_empty() => lookup.found().await,
@@ -252,7 +262,7 @@ fn covers(allowed: &str, path: &str) -> bool {
 
 fn anonymous() -> User {
     let groups = vec!["system:unauthenticated".to_string()];
-    User { name: "system:anonymous".to_string(), uid: String::new(), groups, extra: api::Map::new() }
+    User { name: ANONYMOUS.to_string(), uid: String::new(), groups, extra: api::Map::new() }
 }
 
 fn texts(tree: &Tree) -> Vec<String> {

@@ -38,7 +38,6 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut closed
         let Some(seat) = sources.admit(address.ip()) else { continue };
         let (shared, mut closed) = (shared.clone(), closed.clone());
         tokio::spawn(async move {
-            let _seat = seat;
             let service = service_fn(async |request| Ok::<_, Infallible>(respond(&shared, &request)));
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
@@ -47,6 +46,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut closed
                 biased;
                 _ = closed.wait_for(|closed| *closed) => {}
                 _ = connection => {}
+                () = seat.evicted() => {}
             }
         });
     }

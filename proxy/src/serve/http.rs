@@ -91,8 +91,10 @@ async fn accept(listener: TcpListener, handler: Handler) {
                 let Some(seat) = sources.admit(address.ip()) else { continue };
                 let handler = handler.clone();
                 tokio::spawn(async move {
-                    serve(stream, handler).await;
-                    drop(seat);
+                    tokio::select! {
+                        () = serve(stream, handler) => {}
+                        () = seat.evicted() => {}
+                    }
                 });
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,

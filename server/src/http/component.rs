@@ -13,14 +13,14 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
-use stdx::sources::{SourceLimits, Sources};
+use stdx::sources::{ConnectionPermit, SourceLimits, Sources};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use super::activity::{ActiveRequest, Activity};
 use super::serve::builder;
-use super::silence::until_silent;
 use crate::authentication::ClientChain;
 use crate::request::limits::PATIENCE;
 
@@ -36,9 +36,16 @@ pub struct ComponentRequest {
     /// For an upgrade of the connection to another protocol.
     pub upgrade: Option<OnUpgrade>,
     pub chain: Arc<ClientChain>,
+    /// Counts against the source until the client is known.
+    seat: Arc<ConnectionPermit>,
 }
 
 impl ComponentRequest {
+    /// The client is authenticated: its connection counts no longer against its source.
+    pub fn release_source(&self) {
+        self.seat.release();
+    }
+
     /// Reads the body, after the client was authorized. False if it is too large or does not arrive.
     pub async fn read(&mut self) -> bool {
         let Some(incoming) = self.incoming.take() else { return true };
@@ -94,7 +101,7 @@ pub trait Handler: Send + Sync + 'static {
 const STREAMS: u32 = 100;
 /// The maximum size of a request body.
 const MAX_BODY_BYTES: usize = 3 << 20;
-/// The limits of concurrent connections, in total and per source. An upgraded connection no longer counts.
+/// The limits of concurrent connections of clients that are not authenticated, in total and per source.
 const CONNECTIONS: SourceLimits = SourceLimits { total: 1000, per_source: 400 };
 
 /// Serves until `closing` becomes true; `tls` is None for clients of this machine.
@@ -128,34 +135,50 @@ async fn serve_within(
         };
         let _ = stream.set_nodelay(true);
         let Some(seat) = sources.admit(address.ip()) else { continue };
-        let (acceptor, handler) = (acceptor.clone(), handler.clone());
+        let (acceptor, client) = (acceptor.clone(), Client::new(seat, handler.clone()));
         tokio::spawn(async move {
             match acceptor {
-                Some(acceptor) => secured(stream, acceptor, handler).await,
-                None => connection(stream, Arc::new(ClientChain::new(Vec::new())), handler).await,
+                Some(acceptor) => secured(stream, acceptor, client).await,
+                None => connection(stream, client).await,
             }
-            drop(seat);
         });
     }
 }
 
-async fn secured(stream: TcpStream, acceptor: TlsAcceptor, handler: Arc<dyn Handler>) {
-    let Ok(Ok(tls)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else { return };
-    let chain = tls.get_ref().1.peer_certificates().unwrap_or(&[]);
-    let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-    connection(tls, Arc::new(ClientChain::new(chain)), handler).await;
+/// The client of a connection, and who serves it.
+#[derive(Clone)]
+struct Client {
+    seat: Arc<ConnectionPermit>,
+    activity: Activity,
+    chain: Arc<ClientChain>,
+    handler: Arc<dyn Handler>,
 }
 
-async fn connection<S>(stream: S, chain: Arc<ClientChain>, handler: Arc<dyn Handler>)
+impl Client {
+    fn new(seat: ConnectionPermit, handler: Arc<dyn Handler>) -> Client {
+        let seat = Arc::new(seat);
+        let activity = Activity::new(seat.clone());
+        Client { seat, activity, chain: Arc::new(ClientChain::new(Vec::new())), handler }
+    }
+}
+
+async fn secured(stream: TcpStream, acceptor: TlsAcceptor, client: Client) {
+    let handshake = tokio::select! {
+        () = client.activity.until_idle(PATIENCE) => return,
+        handshake = acceptor.accept(stream) => handshake,
+    };
+    let Ok(tls) = handshake else { return };
+    let chain = tls.get_ref().1.peer_certificates().unwrap_or(&[]);
+    let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+    connection(tls, Client { chain: Arc::new(ClientChain::new(chain)), ..client }).await;
+}
+
+async fn connection<S>(stream: S, client: Client)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let arrived = Arc::new(Notify::new());
-    let first = arrived.clone();
-    let service = service_fn(move |request| {
-        first.notify_one();
-        respond(handler.clone(), chain.clone(), request)
-    });
+    let activity = client.activity.clone();
+    let service = service_fn(move |request| respond(client.clone(), request));
     let builder = builder(STREAMS);
     let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::select! {
@@ -163,15 +186,12 @@ where
         result = served => if let Err(error) = result {
             tracing::debug!(%error, "connection ended");
         },
-        () = until_silent(&arrived, PATIENCE) => {}
+        () = activity.until_idle(PATIENCE) => {}
     }
 }
 
-async fn respond(
-    handler: Arc<dyn Handler>,
-    chain: Arc<ClientChain>,
-    mut request: Request<Incoming>,
-) -> Result<ComponentResponse, Infallible> {
+async fn respond(client: Client, mut request: Request<Incoming>) -> Result<ComponentResponse, Infallible> {
+    let active = client.activity.begin();
     let upgrade = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let (parts, incoming) = request.into_parts();
     let question = ComponentRequest {
@@ -182,9 +202,26 @@ async fn respond(
         body: Bytes::new(),
         incoming: Some(incoming),
         upgrade,
-        chain,
+        chain: client.chain.clone(),
+        seat: client.seat.clone(),
     };
-    Ok(handler.respond(question).await)
+    let response = client.handler.respond(question).await;
+    Ok(match active.filter(|_| client.activity.is_counted()) {
+        Some(active) => response.map(|body| hold_until_end(body, active)),
+        None => response,
+    })
+}
+
+/// A streamed response is in progress until its last byte.
+fn hold_until_end(
+    body: UnsyncBoxBody<Bytes, std::io::Error>,
+    active: ActiveRequest,
+) -> UnsyncBoxBody<Bytes, std::io::Error> {
+    let held = body.map_frame(move |frame| {
+        let _ = &active;
+        frame
+    });
+    held.boxed_unsync()
 }
 
 #[cfg(test)]
@@ -196,19 +233,39 @@ mod tests {
 
     use super::*;
 
+    /// Knows clients that send a token.
     struct Hello;
 
     impl Handler for Hello {
-        fn respond(&self, _: ComponentRequest) -> ResponseFuture<'_> {
+        fn respond(&self, question: ComponentRequest) -> ResponseFuture<'_> {
+            if question.headers.contains_key(header::AUTHORIZATION) {
+                question.release_source();
+            }
             Box::pin(std::future::ready(Reply::text(200, "hello").into()))
         }
     }
 
+    const ANONYMOUS: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+    const KNOWN: &str = "GET / HTTP/1.1\r\nhost: a\r\nauthorization: Bearer t\r\n\r\n";
+
+    /// A connection from one of this machine's addresses, after a request; None if it is closed.
+    async fn connect_from(source: u8, server: SocketAddr, request: &str) -> Option<TcpStream> {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::from(([127, 0, 0, source], 0))).expect("an address");
+        let mut stream = socket.connect(server).await.expect("a connection");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        stream.read(&mut [0; 1024]).await.ok().filter(|read| *read > 0)?;
+        Some(stream)
+    }
+
     async fn start(per_source: usize) -> (SocketAddr, watch::Sender<bool>) {
+        start_with(SourceLimits { total: 100, per_source }).await
+    }
+
+    async fn start_with(limits: SourceLimits) -> (SocketAddr, watch::Sender<bool>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, closing) = watch::channel(false);
-        let limits = SourceLimits { total: 100, per_source };
         tokio::spawn(serve_within(limits, listener, None, Arc::new(Hello), closing));
         (address, stop)
     }
@@ -254,5 +311,48 @@ mod tests {
             }
         };
         tokio::time::timeout(PATIENCE / 2, served).await.expect("the seat is free again");
+    }
+
+    #[tokio::test]
+    async fn a_few_sources_cannot_fill_the_port() {
+        let (address, _stop) = start_with(SourceLimits { total: 9, per_source: 4 }).await;
+        let mut held = Vec::new();
+        for source in [1, 1, 1, 1, 2, 2, 2, 2, 3] {
+            held.push(connect_from(source, address, ANONYMOUS).await.expect("a seat"));
+        }
+        // Known clients come from another source and from one that has all its seats but one; none counts afterwards.
+        for source in [4, 4, 4, 4, 4, 4, 3, 3, 3, 3] {
+            held.push(connect_from(source, address, KNOWN).await.expect("a known client gets in"));
+        }
+        for stream in held.iter_mut().rev().take(10) {
+            stream.write_all(KNOWN.as_bytes()).await.expect("a write");
+            assert!(stream.read(&mut [0; 1024]).await.expect("a response") > 0, "a known client stays");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn closes_idle_connections_of_unauthenticated_clients() {
+        let (address, _stop) = start(100).await;
+        let (mut sender, connection) = http2_client(address).await;
+        let connection = tokio::spawn(connection);
+        let request = || Request::get("http://a/").body(Full::<Bytes>::default()).expect("a request");
+        assert_eq!(sender.send_request(request()).await.expect("a response").status(), 200);
+        let ended = tokio::time::timeout(PATIENCE * 2, connection).await;
+        assert!(ended.is_ok(), "an idle connection of HTTP/2 is closed");
+        let (mut sender, connection) = http2_client(address).await;
+        let connection = tokio::spawn(connection);
+        let mut known = request();
+        known.headers_mut().insert(header::AUTHORIZATION, http::HeaderValue::from_static("Bearer t"));
+        assert_eq!(sender.send_request(known).await.expect("a response").status(), 200);
+        let ended = tokio::time::timeout(PATIENCE * 10, connection).await;
+        assert!(ended.is_err(), "that of a known client stays");
+    }
+
+    type Http2Sender = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
+
+    async fn http2_client(address: SocketAddr) -> (Http2Sender, impl Future<Output = hyper::Result<()>> + Send) {
+        let stream = TcpStream::connect(address).await.expect("a connection");
+        let executor = hyper_util::rt::TokioExecutor::new();
+        hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.expect("a handshake")
     }
 }

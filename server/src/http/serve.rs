@@ -11,16 +11,17 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use stdx::sources::{ConnectionPermit, Sources};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use super::activity::Activity;
 use super::io::{Socket, TlsConnection};
 use super::request_line::RequestPosition;
-use super::silence::until_silent;
 use crate::Server;
 use crate::authentication::{CaBundle, ClientChain};
 use crate::call::{Call, HttpResponse, Peer};
 use crate::filters::chain;
+use crate::request::body::Body;
 use crate::request::limits::PATIENCE;
 use crate::request::watch_flag::WatchFlag;
 use crate::tls::{self, Serving};
@@ -121,7 +122,13 @@ async fn connection(
     let _ = stream.set_nodelay(true);
     let watched = WatchFlag::default();
     let patience = server.config.limits.first_request_timeout;
-    let Ok(Ok(tls)) = tokio::time::timeout(patience, acceptor.accept(Socket::new(stream))).await else { return };
+    let seat = Arc::new(seat);
+    let activity = Activity::new(seat.clone());
+    let handshake = tokio::select! {
+        () = activity.until_idle(patience) => return,
+        handshake = acceptor.accept(Socket::new(stream)) => handshake,
+    };
+    let Ok(tls) = handshake else { return };
     let chain = tls.get_ref().1.peer_certificates().unwrap_or(&[]);
     let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
     let peer = Peer {
@@ -129,19 +136,17 @@ async fn connection(
         certificates: Arc::new(ClientChain::new(chain)),
         watched: watched.clone(),
         leave: Arc::default(),
-        seat: Some(Arc::new(seat)),
+        seat: Some(seat),
     };
-    let arrived = Arc::new(Notify::new());
     let mut closing = server.closing.subscribe();
     let streams = server.config.limits.http2_max_streams;
     let leave = peer.leave.clone();
-    let first = arrived.clone();
+    let requests = activity.clone();
     let position = RequestPosition::default();
     let secured = TlsConnection::new(tls, watched, position.clone());
     let service = service_fn(move |request| {
-        first.notify_one();
         position.set_request(&request);
-        respond(server.clone(), peer.clone(), request)
+        respond(server.clone(), peer.clone(), requests.clone(), request)
     });
     let builder = builder(streams);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(secured), service);
@@ -157,7 +162,7 @@ async fn connection(
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-        () = until_silent(&arrived, patience) => return,
+        () = activity.until_idle(patience) => return,
     };
     if let Err(error) = result {
         tracing::debug!(%error, %address, "connection ended");
@@ -179,12 +184,22 @@ pub(super) fn builder(streams: u32) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn respond(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Result<HttpResponse, Infallible> {
+async fn respond(
+    server: Arc<Server>,
+    peer: Peer,
+    activity: Activity,
+    request: Request<Incoming>,
+) -> Result<HttpResponse, Infallible> {
+    let active = activity.begin();
     if request.version() == Version::HTTP_2 && should_send_goaway(server.config.limits.goaway_chance) {
         peer.leave.notify_one();
     }
     let call = Call::from_request(request, peer, server.now());
-    Ok(chain::handle(server, call).await)
+    let response = chain::handle(server, call).await;
+    Ok(match active.filter(|_| activity.is_counted()) {
+        Some(active) => response.map(|body| Body::held(body, Box::new(active))),
+        None => response,
+    })
 }
 
 /// Whether this request ends its connection.

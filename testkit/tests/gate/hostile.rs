@@ -35,7 +35,13 @@ async fn connections_without_a_request_are_closed() {
     let mut half = cluster.client.dial().await;
     half.write_all(b"PRI * HTTP/2.0\r\n").await.expect("a write");
     closed(&mut half).await;
-    assert_eq!(speaking.get(MAPS).await.code, 200, "one that has sent a request stays");
+    let mut anonymous = cluster.client_as(None).dial().await;
+    anonymous.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("a write");
+    assert!(anonymous.read(&mut [0; 1024]).await.expect("a response") > 0);
+    let idle = tokio::time::Instant::now();
+    closed(&mut anonymous).await;
+    assert!(idle.elapsed() < Duration::from_secs(20), "earlier than by the timeout of HTTP/1.1 for a request");
+    assert_eq!(speaking.get(MAPS).await.code, 200, "that of a known client stays");
     cluster.stop().await;
 }
 
@@ -69,6 +75,26 @@ async fn limits_connections_of_unauthenticated_sources() {
         }
     };
     tokio::time::timeout(DEADLINE, again).await.expect("the seats are given back");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_few_sources_cannot_take_all_connections() {
+    let few = SourceLimits { total: 8, per_source: 4 };
+    let mut cluster = limited(|limits| limits.unknown_connections = few).await;
+    let mut held = Vec::new();
+    for source in [2, 3] {
+        for _ in 0..4 {
+            let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+            socket.bind(([127, 0, 0, source], 0).into()).expect("an address");
+            held.push(socket.connect(cluster.address()).await.expect("the server listens"));
+        }
+    }
+    for client in [cluster.client.clone(), cluster.client_as(None)] {
+        let mut connection = client.connect().await;
+        assert_eq!(connection.get("/healthz").await.code, 200);
+    }
+    drop(held);
     cluster.stop().await;
 }
 

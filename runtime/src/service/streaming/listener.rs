@@ -44,8 +44,10 @@ where
                 let Some(seat) = sources.admit(address.ip()) else { continue };
                 let (respond, timeout) = (respond.clone(), limits.header_timeout);
                 tokio::spawn(async move {
-                    connection(stream, timeout, respond).await;
-                    drop(seat);
+                    tokio::select! {
+                        () = connection(stream, timeout, respond) => {}
+                        () = seat.evicted() => {}
+                    }
                 });
             }
             Err(error) => {
