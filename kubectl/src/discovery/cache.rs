@@ -1,11 +1,12 @@
 //! The discovery documents on disk, by server.
 
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use api::{Tree, json};
 use bytes::Bytes;
+use stdx::fs::{Durability, ReplaceOptions};
 
 use super::{Group, Resource, read_aggregated, read_resource_list};
 use crate::error::{Error, Result};
@@ -13,6 +14,8 @@ use crate::transport::{Client, Request};
 
 /// Documents older than this are fetched again.
 const MAX_AGE: Duration = Duration::from_secs(6 * 3600);
+/// As upstream has it, whatever the umask is.
+const MODE: u32 = 0o660;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                           application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
@@ -42,14 +45,13 @@ impl Cache {
 
     /// Another process may write the same file: it is replaced whole. Without a cache the next command is only slower.
     fn write(&self, name: &str, bytes: &[u8]) {
-        use std::io::Write;
         let Some(directory) = &self.directory else { return };
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o750).create(directory);
-        let temporary = directory.join(format!(".{name}.{}", std::process::id()));
-        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o660).open(&temporary);
-        let written = file.and_then(|mut file| file.write_all(bytes));
-        if written.and_then(|()| std::fs::rename(&temporary, directory.join(name))).is_err() {
-            let _ = std::fs::remove_file(&temporary);
+        // Of this process alone, until it is complete.
+        let own = directory.join(format!(".{name}.{}", std::process::id()));
+        let written = ReplaceOptions { mode: Some(MODE), durability: Durability::Cached }.write(&own, bytes);
+        if written.and_then(|()| std::fs::rename(&own, directory.join(name))).is_err() {
+            let _ = std::fs::remove_file(&own);
         }
     }
 }
@@ -106,4 +108,27 @@ async fn read_legacy(client: &Client, documents: &[Tree]) -> Result<Vec<Group>> 
 /// A version that the server cannot describe now does not keep the others from being used.
 async fn read_list(client: &Client, path: &str) -> Option<Vec<Resource>> {
     client.tree(&Request::get(path)).await.ok().map(|list| read_resource_list(&list))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_planted_link_is_not_followed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cache = Cache::new(&dir.path().to_string_lossy(), "https://a:1");
+        cache.write("api.json", b"first");
+        let directory = cache.directory.clone().expect("a directory");
+        let precious = dir.path().join("precious");
+        std::fs::write(&precious, "kept").expect("written");
+        let own = format!(".api.json.{}", std::process::id());
+        for name in [format!(".{own}.new"), own] {
+            std::os::unix::fs::symlink(&precious, directory.join(name)).expect("a link");
+        }
+        cache.write("api.json", b"second");
+        assert_eq!(cache.read("api.json").as_deref(), Some(&b"second"[..]));
+        assert_eq!(std::fs::read_to_string(&precious).expect("read"), "kept");
+        assert_eq!(std::fs::read_dir(&directory).expect("entries").count(), 1, "nothing is left");
+    }
 }

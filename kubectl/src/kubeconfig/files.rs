@@ -1,10 +1,11 @@
 //! One file of a kubeconfig.
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use api::{Tree, yaml};
+use stdx::fs::{Durability, ReplaceOptions};
 
 use super::{Config, Entry, PATH_FIELDS, Section};
 use crate::error::{Result, io_text, message};
@@ -114,12 +115,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     // A link stays a link: its target is replaced.
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let mode = std::fs::metadata(&path).map_or(0o600, |metadata| metadata.permissions().mode() & 0o777);
-    let temporary = path.with_extension(format!("tmp{}", std::process::id()));
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    written.and_then(|()| std::fs::rename(&temporary, &path)).inspect_err(|_| {
-        let _ = std::fs::remove_file(&temporary);
-    })?;
+    ReplaceOptions { mode: Some(mode), durability: Durability::All }.write(&path, bytes)?;
     Ok(())
 }
 
@@ -166,5 +162,25 @@ mod tests {
         check("a: b: c", "yaml: mapping values are not allowed in this context");
         check("[]", "the configuration is not a map");
         check("kind: Pod", "no kind \"Pod\" is registered for version \"\" in scheme \"pkg/runtime/scheme.go:110\"");
+    }
+
+    #[test]
+    fn a_planted_link_is_not_followed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (real, link) = (dir.path().join("real"), dir.path().join("config"));
+        std::fs::write(&real, "kind: Config\n").expect("written");
+        std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o640)).expect("a mode");
+        std::os::unix::fs::symlink(&real, &link).expect("a link");
+        let precious = dir.path().join("precious");
+        std::fs::write(&precious, "kept").expect("written");
+        for name in [format!("real.tmp{}", std::process::id()), ".real.new".to_string()] {
+            std::os::unix::fs::symlink(&precious, dir.path().join(name)).expect("a link");
+        }
+        let config = load_file(&link).expect("loaded");
+        write_file(&link, &config).expect("written");
+        assert_eq!(std::fs::read_to_string(&precious).expect("read"), "kept");
+        assert!(link.is_symlink() && !real.is_symlink(), "a link of the user stays");
+        assert!(std::fs::read_to_string(&real).expect("read").contains("current-context"));
+        assert_eq!(std::fs::metadata(&real).expect("a file").permissions().mode() & 0o777, 0o640);
     }
 }
