@@ -170,16 +170,29 @@ impl NodeAddresses {
     }
 
     fn classify(&self, host: &str, port: u16, kubelet: u16) -> Target {
-        let is_own = self.own.iter().any(|own| own == host);
-        match host.parse::<IpAddr>() {
+        let ip = host.parse::<IpAddr>().ok().map(|ip| ip.to_canonical());
+        let is_own = match ip {
+            Some(_) => self.own.iter().any(|own| own.parse().ok().map(|own: IpAddr| own.to_canonical()) == ip),
+            None => self.own.iter().any(|own| own == host),
+        };
+        match ip {
             _ if is_own && port == kubelet => Target::Kubelet,
-            _ if is_own => Target::Other,
-            Ok(ip) if ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() => Target::Other,
-            Ok(ip) if self.pods.iter().any(|range| range.contains(ip)) => Target::Pod(ip),
-            Ok(ip) => Target::Unknown(ip),
-            Err(_) => Target::Other,
+            Some(ip) if !is_own && !is_local(ip) => match self.pods.iter().any(|range| range.contains(ip)) {
+                true => Target::Pod(ip),
+                false => Target::Unknown(ip),
+            },
+            _ => Target::Other,
         }
     }
+}
+
+/// Addresses that are no pod's: they lead to the machine itself or stay on its links, where metadata services are.
+fn is_local(ip: IpAddr) -> bool {
+    let is_link_local = match ip {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    is_link_local || ip.is_loopback() || ip.is_unspecified() || ip.is_multicast()
 }
 
 impl NodeTargets {
@@ -239,9 +252,10 @@ mod tests {
     #[test]
     fn servers_reach_the_kubelet_and_the_pods_only() {
         let node = tree! {
-            "spec" => tree! { "podCIDRs" => list!["10.42.1.0/24"] },
+            "spec" => tree! { "podCIDRs" => list!["10.42.1.0/24", "fd42:1::/64"] },
             "status" => tree! { "addresses" => list![
                 tree! { "type" => "InternalIP", "address" => "192.168.0.7" },
+                tree! { "type" => "InternalIP", "address" => "fd00::7" },
                 tree! { "type" => "Hostname", "address" => "n1" },
             ] },
         };
@@ -256,6 +270,21 @@ mod tests {
             ("10.42.2.9", 80, Target::Unknown(ip("10.42.2.9"))),
             ("127.0.0.1", 10250, Target::Other),
             ("0.0.0.0", 10250, Target::Other),
+            ("::ffff:192.168.0.7", 10250, Target::Kubelet),
+            ("::ffff:192.168.0.7", 22, Target::Other),
+            ("fd00:0:0::7", 10250, Target::Kubelet),
+            ("fd00:0:0::7", 22, Target::Other),
+            ("fd42:1::9", 80, Target::Pod(ip("fd42:1::9"))),
+            ("::ffff:10.42.1.9", 80, Target::Pod(ip("10.42.1.9"))),
+            ("::ffff:10.42.2.9", 80, Target::Unknown(ip("10.42.2.9"))),
+            ("::ffff:127.0.0.1", 10250, Target::Other),
+            ("::1", 10250, Target::Other),
+            ("::", 10250, Target::Other),
+            ("169.254.169.254", 80, Target::Other),
+            ("::ffff:169.254.169.254", 80, Target::Other),
+            ("fe80::1", 80, Target::Other),
+            ("224.0.0.1", 80, Target::Other),
+            ("255.255.255.255", 80, Target::Other),
             ("files.example", 80, Target::Other),
         ];
         for (host, port, want) in cases {
