@@ -2,26 +2,29 @@
 //! holder and its transition is right.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
 
 use api::status::Status;
 use kinds::User;
 
 use crate::Server;
 use crate::authorization::Attributes;
+use crate::authorization::rbac::policy;
 use crate::call::{Call, StageResult};
 use crate::storage::fence::{HEADER, lease_of};
 
 const GROUP: &str = "coordination.k8s.io";
 const RESOURCE: &str = "leases";
-/// Controllers act as service accounts of this namespace, which may not update the lease of their manager.
-const OF_CONTROLLERS: &str = "system:serviceaccounts:kube-system";
+/// Controllers act as service accounts that may not update the lease of their manager. Other accounts of their namespace,
+/// such as those of add-ons, are clients like any other.
+static CONTROLLERS: LazyLock<BTreeSet<String>> = LazyLock::new(policy::controller_users);
 
 /// The stage of the chain. Requests with an invalid header are rejected where it is used.
 pub(super) fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> StageResult<'a> {
     let lease = call.head.header(HEADER).and_then(lease_of);
     let (Some((namespace, name)), Some(user)) = (lease, &call.caller.user) else { return StageResult::Done(Ok(())) };
-    if user.groups.iter().any(|group| *group == OF_CONTROLLERS) {
+    if CONTROLLERS.contains(&*user.name) {
         return StageResult::Done(Ok(()));
     }
     let attributes = update_of(user, namespace, name);

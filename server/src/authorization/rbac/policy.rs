@@ -1,5 +1,7 @@
 //! The roles and bindings of a new cluster, read from the table next to this file.
 
+use std::collections::BTreeSet;
+
 use api::{Tree, tree};
 
 use super::GROUP;
@@ -24,6 +26,19 @@ pub(crate) fn namespaced_objects() -> Vec<Object> {
 pub(crate) fn cluster_role(name: &str) -> Tree {
     let is = |object: &Object| object.plural == "clusterroles" && object.tree.str("metadata.name") == name;
     objects().into_iter().find(is).map(|object| object.tree).unwrap_or_default()
+}
+
+/// The users as which controllers act: the accounts to which the roles of controllers are bound.
+pub(crate) fn controller_users() -> BTreeSet<String> {
+    let is_bound = |object: &Object| object.tree.str("metadata.name").starts_with("system:controller:");
+    let bindings: Vec<Object> = objects().into_iter().filter(is_bound).collect();
+    let subjects = bindings.iter().flat_map(|binding| binding.tree.list("subjects"));
+    let accounts = subjects.filter(|subject| subject.str("kind") == "ServiceAccount");
+    accounts.map(|account| account_user(account.str("namespace"), account.str("name"))).collect()
+}
+
+fn account_user(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
 }
 
 /// Every object of the table. Lines that are indented belong to the role above them.
@@ -153,6 +168,14 @@ mod tests {
             assert!(!kind.ends_with("Role") || !rules.is_empty() || object.tree.has("aggregationRule"), "{name}");
             assert!(!kind.ends_with("Binding") || object.tree.has("subjects") || name == "system:node", "{name}");
         }
+    }
+
+    #[test]
+    fn controllers_are_the_bound_accounts() {
+        let users = controller_users();
+        let is_in = |name: &str| users.contains(&format!("system:serviceaccount:kube-system:{name}"));
+        assert!(is_in("deployment-controller") && is_in("bootstrap-signer") && is_in("token-cleaner"));
+        assert!(!is_in("kube-dns") && !is_in("kube-controller-manager") && !is_in("default"));
     }
 
     #[test]
