@@ -6,7 +6,9 @@ use api::status::Status;
 use api::{Tree, list, time, tree};
 use stdx::cidr::IpNet;
 
-use super::{MANAGER, Object, StatusChange, edit};
+use super::{MANAGER, Object, StatusChange, edit, find, scope, system_user};
+use crate::registry::options::DeleteOptions;
+use crate::registry::verbs::delete::delete_one;
 use crate::{Config, Server};
 
 const NAME: &str = "kubernetes";
@@ -119,10 +121,13 @@ pub(super) async fn sync(server: &Arc<Server>) -> Result<(), Status> {
         let fix = |service: &mut Tree| service.child("spec").set("ports", list![port.clone()]);
         edit(server, ("", "v1", "services", NAMESPACE), NAME, fix).await?;
     }
-    if !config.publishes_endpoints || config.advertise_address.is_loopback() {
+    let is_shared = server.registry.storage.is_shared;
+    if !config.publishes_endpoints || (config.advertise_address.is_loopback() && is_shared) {
         return Ok(());
     }
-    let is_shared = server.registry.storage.is_shared;
+    if config.advertise_address.is_loopback() {
+        return remove_endpoints(server).await;
+    }
     let fix = |endpoints: &mut Tree| set_endpoints(endpoints, config, is_shared);
     if is_changed(&stored("services/endpoints"), fix) {
         edit(server, ("", "v1", "endpoints", NAMESPACE), NAME, fix).await?;
@@ -130,6 +135,19 @@ pub(super) async fn sync(server: &Arc<Server>) -> Result<(), Status> {
     let fix = |slice: &mut Tree| set_slice(slice, config, is_shared);
     if is_changed(&stored("endpointslices"), fix) {
         edit(server, ("discovery.k8s.io", "v1", "endpointslices", NAMESPACE), NAME, fix).await?;
+    }
+    Ok(())
+}
+
+/// Removes the endpoints of an earlier start with another address, at which a sole server does not listen any more.
+async fn remove_endpoints(server: &Arc<Server>) -> Result<(), Status> {
+    let user = system_user();
+    for (group, plural) in [("", "endpoints"), ("discovery.k8s.io", "endpointslices")] {
+        let resource = find(server, group, "v1", plural)?;
+        if resource.cache()?.get(&resource.key(NAMESPACE, NAME)).is_some() {
+            let scope = scope(server, &resource, &user, NAMESPACE, "");
+            delete_one(&scope, NAME, &DeleteOptions::default(), &mut Vec::new()).await?;
+        }
     }
     Ok(())
 }

@@ -68,3 +68,20 @@ async fn ports_outside_of_the_range_are_reported() {
     told(&cluster.client, "default", "web", "PortOutOfRange", &text).await;
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sole_server_on_the_loopback_keeps_no_earlier_endpoints() {
+    let at = |address: [u8; 4]| server::Config { advertise_address: address.into(), ..server::Config::default() };
+    let mut cluster = Cluster::start_with(Storage::Embedded, at([10, 88, 0, 1]), async |_| {}).await;
+    let paths = [
+        format!("{CORE}/endpoints/kubernetes"),
+        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes".to_string(),
+    ];
+    for (address, code) in [([10, 88, 0, 1], 200), ([127, 0, 0, 1], 404), ([10, 88, 0, 2], 200)] {
+        cluster.restart_with(at(address)).await;
+        for path in &paths {
+            assert_eq!(cluster.client.get(path).await.code, code, "{address:?} {path}");
+        }
+    }
+    cluster.stop().await;
+}
