@@ -10,6 +10,7 @@ use api::time::format_micros;
 use api::{Tree, tree};
 use client::{Client, Resource};
 use server::Server;
+use server::registry::announce::{SERVER as LABEL, SERVER_LEASE_NAMESPACE as LEASE_NAMESPACE, SERVER_LEASE_PREFIX};
 use stdx::clock::{Clock, SystemClock};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -22,11 +23,8 @@ use crate::node::join_objects;
 const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
 const SLICES: Resource = Resource::new("discovery.k8s.io", "v1", "endpointslices");
 const ENDPOINTS: Resource = Resource::core("endpoints");
-const LEASE_NAMESPACE: &str = "kube-system";
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
-/// Marks the leases of servers; the value is the address.
-const LABEL: &str = "tiphys.io/server";
 const RENEW: Duration = Duration::from_secs(2);
 /// A server whose lease was not renewed for so long is removed from the endpoints.
 const EXPIRATION: Duration = Duration::from_secs(8);
@@ -178,7 +176,7 @@ impl EndpointKeeper {
 }
 
 fn lease_name(address: &str) -> String {
-    format!("tiphys-server-{}", address.replace(['.', ':'], "-"))
+    format!("{SERVER_LEASE_PREFIX}{}", address.replace(['.', ':'], "-"))
 }
 
 fn lease(address: &str) -> Tree {
@@ -200,6 +198,9 @@ fn lease(address: &str) -> Tree {
 /// The addresses of servers whose lease has been unchanged for too long. Time is measured by the local clock, since
 /// machines' clocks differ.
 fn observe(observed: &mut BTreeMap<String, ObservedServer>, leases: &[Tree], now: Instant) -> Vec<String> {
+    // A lease speaks for no other server than that of its name.
+    let is_own = |lease: &&Tree| lease.str("metadata.name") == lease_name(lease.str("spec.holderIdentity"));
+    let leases: Vec<&Tree> = leases.iter().filter(is_own).collect();
     let current: BTreeSet<&str> = leases.iter().map(|lease| lease.str("spec.holderIdentity")).collect();
     observed.retain(|address, _| current.contains(address.as_str()));
     for lease in leases {
@@ -270,7 +271,10 @@ mod tests {
     #[test]
     fn a_server_expires_when_its_lease_is_not_renewed() {
         let lease = |address: &str, renewed: &str| {
-            tree! { "spec" => tree! { "holderIdentity" => address, "renewTime" => renewed } }
+            tree! {
+                "metadata" => tree! { "name" => lease_name(address) },
+                "spec" => tree! { "holderIdentity" => address, "renewTime" => renewed },
+            }
         };
         let mut observed = BTreeMap::new();
         let start = Instant::now();
@@ -281,6 +285,11 @@ mod tests {
         assert_eq!(at(8, &[lease("10.0.0.1", "b"), lease("10.0.0.2", "a")]), ["10.0.0.2"]);
         assert!(at(9, &[lease("10.0.0.1", "c"), lease("10.0.0.2", "b")]).is_empty(), "it has come back");
         assert!(at(99, &[]).is_empty());
+        let mut other = lease("10.0.0.1", "a");
+        other.child("metadata").set("name", "other");
+        for seconds in [100, 199] {
+            assert!(at(seconds, &[other.clone()]).is_empty(), "the name is that of no server");
+        }
     }
 
     #[test]

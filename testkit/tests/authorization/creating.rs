@@ -75,7 +75,8 @@ async fn fences_reveal_nothing_of_leases() {
     let creator = role("Role", "creator", &["create"], "", "configmaps");
     make(client, &in_default("roles"), &creator).await;
     let controller = "system:serviceaccount:kube-system:deployment-controller";
-    for (name, user) in [("jane", "jane"), ("joe", "joe"), ("controller", controller)] {
+    let add_on = "system:serviceaccount:kube-system:kube-dns";
+    for (name, user) in [("jane", "jane"), ("joe", "joe"), ("controller", controller), ("add-on", add_on)] {
         make(client, &in_default("rolebindings"), &binding("RoleBinding", name, ("Role", "creator"), user)).await;
     }
     let updater = role("Role", "updater", &["update"], "coordination.k8s.io", "leases");
@@ -84,7 +85,7 @@ async fn fences_reveal_nothing_of_leases() {
     let attempt = async |user: &str, guess: &str| {
         let mut headers =
             vec![("tiphys-fence", guess), ("content-type", "application/json"), ("impersonate-user", user)];
-        if user == controller {
+        if [controller, add_on].contains(&user) {
             headers.push(("impersonate-group", "system:serviceaccounts:kube-system"));
         }
         let reply =
@@ -98,6 +99,7 @@ async fn fences_reveal_nothing_of_leases() {
     for (lease, guess) in [("there", "secret-holder 7"), ("there", "me 1"), ("gone", "me 1")] {
         let guess = format!("default/{lease} {guess}");
         assert_eq!(attempt("jane", &guess).await, forbidden(lease), "{guess}");
+        assert_eq!(attempt(add_on, &guess).await, forbidden(lease), "{guess}");
     }
     let fenced = async |user: &str, guess: &str| {
         let headers = [("tiphys-fence", guess), ("content-type", "application/json"), ("impersonate-user", user)];
@@ -241,5 +243,44 @@ async fn only_schedulers_publish_their_address() {
     let scheduler = user(client, "system:kube-scheduler");
     let announced = scheduler.send("POST", &leases, Some(&lease("kube-scheduler", "10.0.0.1:1"))).await;
     assert_eq!(announced.code, 201, "{}", announced.tree().str("message"));
+    cluster.stop().await;
+}
+
+/// Leases of servers decide which addresses are endpoints of the Service `kubernetes`.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_servers_write_leases_of_servers() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
+    let client = &cluster.client;
+    let place = "namespaces/kube-system";
+    let leases = format!("/apis/coordination.k8s.io/v1/{place}/leases");
+    make(client, &format!("{RBAC}/{place}/roles"), &role("Role", "elected", &["*"], "coordination.k8s.io", "leases"))
+        .await;
+    let bind = binding("RoleBinding", "jane", ("Role", "elected"), "jane");
+    make(client, &format!("{RBAC}/{place}/rolebindings"), &bind).await;
+    let lease = |name: &str, labels: Tree, holder: &str| {
+        tree! {
+            "apiVersion" => "coordination.k8s.io/v1", "kind" => "Lease",
+            "metadata" => tree! { "name" => name, "labels" => labels },
+            "spec" => tree! { "holderIdentity" => holder },
+        }
+    };
+    let of_server = || {
+        let mut labels = tree! {};
+        labels.set("tiphys.io/server", "10.0.0.1");
+        labels
+    };
+    let jane = user(client, "jane");
+    let why = "only a client that may update the EndpointSlice default/kubernetes can change the lease of a server";
+    let refusal = |name: &str| format!("leases.coordination.k8s.io {name:?} is forbidden: {why}");
+    let own = "tiphys-server-10-0-0-1";
+    refused(&jane.send("POST", &leases, Some(&lease("l", of_server(), "10.0.0.1"))).await, &refusal("l"));
+    refused(&jane.send("POST", &leases, Some(&lease(own, tree! {}, "10.0.0.1"))).await, &refusal(own));
+    assert_eq!(jane.send("POST", &leases, Some(&lease("l", tree! {}, "jane"))).await.code, 201);
+    refused(&apply(client, "jane", &format!("{leases}/l"), &lease("l", of_server(), "jane")).await, &refusal("l"));
+    make(client, &leases, &lease(own, of_server(), "10.0.0.1")).await;
+    let path = format!("{leases}/{own}");
+    let mut taken = client.get(&path).await.tree();
+    taken.child("spec").set("holderIdentity", "10.0.0.2");
+    refused(&jane.send("PUT", &path, Some(&taken)).await, &refusal(own));
     cluster.stop().await;
 }
