@@ -184,27 +184,25 @@ fn say(text: &str) {
 fn run_reset(args: &reset::Arguments) -> Result<()> {
     logs::init(Format::default(), Level::Error);
     let (data_dir, _lock) = reset::open(&args.data_dir)?;
-    if !args.force && !is_confirmed(&data_dir)? {
+    let described = reset::describe(&data_dir);
+    if !args.force && !is_confirmed(&described)? {
         return Ok(());
     }
     let problems = runtime()?.block_on(reset::reset(&data_dir))?;
     if problems.is_empty() {
-        say(&format!("{} and everything that its pods left on this machine were removed", data_dir.display()));
+        say(&format!("{described} and everything that its pods left on this machine were removed"));
         return Ok(());
     }
     Err(Error::Flags(problems))
 }
 
 /// Asks for confirmation, which needs a terminal.
-fn is_confirmed(data_dir: &Path) -> Result<bool> {
+fn is_confirmed(data_dir: &str) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
-        let why = format!("{} would be removed: --force is required without a terminal", data_dir.display());
+        let why = format!("{data_dir} would be removed: --force is required without a terminal");
         return Err(Error::Flags(vec![why]));
     }
-    print!(
-        "This removes the cluster of {}, its pods and its volumes for good. Type yes to continue: ",
-        data_dir.display()
-    );
+    print!("This removes the cluster of {data_dir}, its pods and its volumes for good. Type yes to continue: ");
     let _ = std::io::stdout().flush();
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).map_err(Error::Runtime)?;

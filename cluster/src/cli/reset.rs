@@ -26,7 +26,7 @@ pub struct Arguments {
 }
 
 /// The entries that tiphys creates in a data directory. Other files there are the user's.
-const ENTRIES: [&str; 16] = [
+const ENTRIES: [&str; 17] = [
     "bootstrap-kubelet.conf",
     "cluster-id",
     "cni",
@@ -40,15 +40,27 @@ const ENTRIES: [&str; 16] = [
     "runtime",
     "server.json",
     "servers.json",
+    SNAPSHOTS,
     "store",
     "volumes",
     "lock",
 ];
+/// Snapshots that are saved without `--snapshot-dir`. Those of another directory are kept.
+const SNAPSHOTS: &str = "snapshots";
 /// Entries that identify a data directory.
 const SIGNS: [&str; 4] = ["cluster-id", "store", "pki", "node.json"];
 /// The entries that the kubelet creates in its directory.
 const KUBELET_ENTRIES: [&str; 3] = ["pods", "plugins", "plugins_registry"];
 const CLASSES: [&str; 3] = ["", "/burstable", "/besteffort"];
+
+/// The data directory as `reset` names it to the user, with the snapshots that it removes too.
+pub fn describe(data_dir: &Path) -> String {
+    match names_in(&data_dir.join(SNAPSHOTS)).len() {
+        0 => data_dir.display().to_string(),
+        1 => format!("{} with a snapshot of the store", data_dir.display()),
+        count => format!("{} with {count} snapshots of the store", data_dir.display()),
+    }
+}
 
 /// The canonical path, if it is a data directory that no process uses; the lock keeps other processes out.
 pub fn open(path: &Path) -> Result<(PathBuf, lock::Lock)> {
@@ -205,6 +217,23 @@ mod tests {
         let (path, _held) = open(&data).expect("a data directory");
         reset(&path).await.expect("a reset");
         assert!(!data.exists(), "nothing else was in it");
+    }
+
+    #[tokio::test]
+    async fn snapshots_of_the_data_directory_are_removed_and_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (data, elsewhere) = (dir.path().join("data"), dir.path().join("elsewhere"));
+        for directory in [data.join("store"), data.join("snapshots"), elsewhere.clone()] {
+            fs::create_dir_all(directory).expect("a directory");
+        }
+        assert_eq!(describe(&data), data.display().to_string());
+        for file in [data.join("snapshots/a"), elsewhere.join("a")] {
+            fs::write(file, "x").expect("a file");
+        }
+        assert_eq!(describe(&data), format!("{} with a snapshot of the store", data.display()));
+        let (path, _held) = open(&data).expect("a data directory");
+        assert_eq!(reset(&path).await.expect("a reset"), [""; 0]);
+        assert!(!data.exists() && elsewhere.join("a").exists());
     }
 
     #[test]
