@@ -91,7 +91,7 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
     let lock = lock_data_dir(&data_dir)?;
     let pods = match (args.disable_agent, options::can_run_pods()) {
         (false, true) => PodSupport::Run,
-        (false, false) => PodSupport::NeedRoot,
+        (false, false) => PodSupport::NeedRoot { fake_nodes: args.fake_nodes > 0 },
         (true, _) => PodSupport::Off { fake_nodes: args.fake_nodes > 0 },
     };
     if args.disable_agent && !args.components.kubelet.is_empty() {
@@ -199,7 +199,7 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
 fn check_nodes(nodes: u32, pods: PodSupport, agent: &options::Arguments) -> Result<()> {
     let why = match pods {
         _ if !(1..=MAX_NODES).contains(&nodes) => format!("must be between 1 and {MAX_NODES}"),
-        PodSupport::NeedRoot => "simulated hosts need root".to_string(),
+        PodSupport::NeedRoot { .. } => "simulated hosts need root".to_string(),
         PodSupport::Off { .. } => "with --disable-agent there are no nodes".to_string(),
         PodSupport::Run if agent.container_runtime_endpoint.is_some() => {
             "simulated hosts have the built-in runtime: --container-runtime-endpoint cannot be used".to_string()
@@ -218,7 +218,7 @@ fn value_name<V: clap::ValueEnum>(value: &V) -> Option<String> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PodSupport {
     Run,
-    NeedRoot,
+    NeedRoot { fake_nodes: bool },
     Off { fake_nodes: bool },
 }
 
@@ -245,12 +245,7 @@ impl Ready<'_> {
         }
         text.push_str(&format!("\n  export KUBECONFIG={}\n", self.kubeconfig.display()));
         self.pods.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));
-        if self.pods == PodSupport::NeedRoot {
-            text.push_str(
-                "\nRunning pods on this machine needs root: start `tiphys up` as root, or with --fake-nodes 1 to\n\
-                 simulate pods\n",
-            );
-        }
+        text.push_str(self.pods.hint());
         format!("{text}\nctrl-c stops it; its data stays in {}", self.data_dir.display())
     }
 }
@@ -261,6 +256,24 @@ fn describe_ranges(network: &ClusterNetwork) -> String {
 }
 
 impl PodSupport {
+    /// How to get nodes, if there are none.
+    fn hint(self) -> &'static str {
+        match self {
+            PodSupport::Run | PodSupport::Off { fake_nodes: true } => "",
+            PodSupport::NeedRoot { fake_nodes: true } => {
+                "\nOnly fake nodes run, which simulate pods: running pods on this machine needs root\n"
+            }
+            PodSupport::NeedRoot { fake_nodes: false } => {
+                "\nRunning pods on this machine needs root: start `tiphys up` as root, or with --fake-nodes 1 to\n\
+                 simulate pods\n"
+            }
+            PodSupport::Off { fake_nodes: false } => {
+                "\nThere are no nodes, so that pods stay pending: start `tiphys up` without --disable-agent, or with\n\
+                 --fake-nodes 1 to simulate pods\n"
+            }
+        }
+    }
+
     /// Commands to try next, depending on what the cluster supports.
     fn commands(self) -> &'static [&'static str] {
         const CREATE: &str = "kubectl create deployment hello --image=tiphys.local/hello";
@@ -270,8 +283,13 @@ impl PodSupport {
                 "kubectl wait --for=condition=Available deployment/hello",
                 "kubectl port-forward deployment/hello 8080 & sleep 1; curl http://127.0.0.1:8080",
             ],
-            PodSupport::Off { fake_nodes: true } => &[CREATE, "kubectl get pods --output wide"],
-            PodSupport::Off { fake_nodes: false } | PodSupport::NeedRoot => &["kubectl get namespaces"],
+            PodSupport::Off { fake_nodes: true } | PodSupport::NeedRoot { fake_nodes: true } => {
+                &[CREATE, "kubectl get pods --output wide"]
+            }
+            PodSupport::Off { fake_nodes: false } | PodSupport::NeedRoot { fake_nodes: false } => &[
+                "kubectl create configmap greeting --from-literal=text=hello",
+                "kubectl get configmap greeting --output yaml",
+            ],
         }
     }
 }
@@ -372,8 +390,21 @@ mod tests {
             &[" at https://127.0.0.1:6443\n", "deployment hello", "10.42.0.0/16, services of 10.96.0.0/16\n"],
             &["Other", "root"],
         );
-        check("0.0.0.0:6443", off, &[" at https://127.0.0.1:6443\n", "Other machines"], &["https://0.0.0.0", "hello"]);
-        check("10.0.0.1:1", PodSupport::NeedRoot, &["https://10.0.0.1:1", "needs root"], &["Other", "hello"]);
-        check("10.0.0.1:1", PodSupport::Off { fake_nodes: true }, &["deployment hello"], &["port-forward"]);
+        check(
+            "0.0.0.0:6443",
+            off,
+            &[" at https://127.0.0.1:6443\n", "Other machines", "create configmap greeting", "--fake-nodes 1"],
+            &["https://0.0.0.0", "deployment"],
+        );
+        check(
+            "10.0.0.1:1",
+            PodSupport::NeedRoot { fake_nodes: false },
+            &["https://10.0.0.1:1", "needs root", "create configmap greeting", "--fake-nodes 1"],
+            &["Other", "deployment"],
+        );
+        let fake = PodSupport::NeedRoot { fake_nodes: true };
+        check("10.0.0.1:1", fake, &["deployment hello", "needs root"], &["port-forward", "--fake-nodes"]);
+        let fake = PodSupport::Off { fake_nodes: true };
+        check("10.0.0.1:1", fake, &["deployment hello"], &["port-forward", "--fake-nodes"]);
     }
 }

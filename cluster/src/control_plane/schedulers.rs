@@ -150,6 +150,22 @@ mod tests {
 
     use super::*;
 
+    #[tokio::test]
+    async fn an_unknown_scheduler_is_named() {
+        let schedulers = Schedulers { server: Weak::new(), local: None, proxy: None };
+        let user = User { name: "jane".into(), uid: String::new(), groups: Vec::new(), extra: api::Map::new() };
+        let pod = tree! { "spec" => tree! { "schedulerName" => "other" } };
+        let answers = [
+            schedulers.why(&user, "other", ("default", "p")).await.map(drop),
+            schedulers.what_if(&user, pod).await.map(drop),
+        ];
+        for answer in answers {
+            let Err(ExplainError::Unavailable(why)) = answer else { panic!("no scheduler answers") };
+            assert!(why.starts_with("no scheduler named \"other\" is running, so the pod stays pending"), "{why}");
+            assert!(why.contains("change spec.schedulerName of the pod") && why.contains("default-scheduler"), "{why}");
+        }
+    }
+
     #[test]
     fn finds_the_leader_by_lease_and_published_address() {
         let lease = |holder: &str, schedulers: &str, address: &str| {
