@@ -10,6 +10,7 @@ use crate::support::{BINARY, tool};
 
 pub const CASES: Table = &[
     ("an operator in Python", operator),
+    ("an operator with kopf", kopf),
     ("a client in JavaScript", javascript),
     ("a client in Go", kubectl),
     ("a scheduler as a deployment", scheduler),
@@ -78,6 +79,50 @@ fn operator(case: &Case) {
     let log = || String::from_utf8_lossy(&case.run(&["logs", "deployment/operator"]).stdout).into_owned();
     case.until_or("the answer", answer, |text| text == "hello world", log);
     assert!(log().contains("configured for https://10.96.0.1:443"), "{}", log());
+}
+
+/// Completes ConfigMaps with a label.
+const KOPF: &str = r#"
+import kopf
+
+@kopf.on.create('', 'v1', 'configmaps', labels={'greet': 'kopf'})
+def greet(body, patch, **_):
+    patch.setdefault('data', {})['text'] = 'hello ' + body['data']['name']
+"#;
+
+/// The framework finds the API server and its service account itself. It watches namespaces and definitions too, and
+/// repeats requests that are forbidden for most of a minute.
+fn kopf(case: &Case) {
+    let namespace = &case.namespace;
+    let account = format!("--serviceaccount={namespace}:default");
+    let watcher = format!("{namespace}-watcher");
+    let resources = "--resource=namespaces,customresourcedefinitions.apiextensions.k8s.io";
+    case.kubectl(&["create", "clusterrole", &watcher, "--verb=list,watch", resources]);
+    case.kubectl(&["create", "clusterrolebinding", &watcher, &format!("--clusterrole={watcher}"), &account]);
+    case.kubectl(&["create", "rolebinding", "operator", "--clusterrole=edit", &account]);
+    let script = case.file("kopf.py", KOPF);
+    case.kubectl(&["create", "configmap", "script", &format!("--from-file=operator.py={script}")]);
+    let modules = python_modules();
+    let (python, prefix) = interpreter(&tool("python/bin/python"));
+    let mut directories = vec![(modules.to_str().expect("text"), "/modules")];
+    directories.extend((prefix != "/usr").then_some((prefix.as_str(), prefix.as_str())));
+    let (volumes, mounts) = machine_volumes(&directories);
+    case.pod(
+        "operator",
+        &format!(
+            "terminationGracePeriodSeconds: 1, volumes: [{volumes}, {{name: script, configMap: {{name: script}}}}], \
+             containers: [{{name: main, image: IMAGE, \
+             command: [{python}, -m, kopf, run, --standalone, --namespace, {namespace}, /script/operator.py], \
+             env: [{{name: PYTHONPATH, value: /modules}}], \
+             volumeMounts: [{mounts}, {{name: script, mountPath: /script}}]}}]"
+        ),
+    );
+    case.apply(
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: question, labels: {greet: kopf}}, data: {name: world}}",
+    );
+    let text = || case.object("configmaps", "question").str("data.text").to_string();
+    let log = || String::from_utf8_lossy(&case.run(&["logs", "operator"]).stdout).into_owned();
+    case.until_or("the operator's change", text, |text| text == "hello world", log);
 }
 
 const LIST_PODS: &str = "import * as k8s from \"@kubernetes/client-node\"; \
