@@ -16,13 +16,22 @@ pub struct Files {
 impl Files {
     /// Watches the directories, not the files, since files are often replaced by rename.
     pub fn watch(paths: &[PathBuf]) -> io::Result<Files> {
+        Files::watch_for(paths, WatchFlags::empty())
+    }
+
+    /// Watches a file that is appended to, also after it was replaced.
+    pub fn watch_writes(path: &Path) -> io::Result<Files> {
+        Files::watch_for(&[path.to_path_buf()], WatchFlags::MODIFY)
+    }
+
+    fn watch_for(paths: &[PathBuf], more: WatchFlags) -> io::Result<Files> {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let directory = |path: &PathBuf| {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             if path.is_dir() { path.clone() } else { parent.unwrap_or(Path::new(".")).to_path_buf() }
         };
         let directories: BTreeSet<PathBuf> = paths.iter().map(directory).collect();
-        let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVE | WatchFlags::CREATE | WatchFlags::DELETE;
+        let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVE | WatchFlags::CREATE | WatchFlags::DELETE | more;
         for directory in directories {
             inotify::add_watch(&events, &directory, what)?;
         }

@@ -17,7 +17,8 @@ pub enum Error {
     #[error("the port of {0} is in use: stop what listens there, or {1}")]
     PortInUse(SocketAddr, &'static str),
     #[error(
-        "{} is in use by another tiphys process (pid {pid}): stop that one, or choose another --data-dir",
+        "{} is in use by another tiphys process (pid {pid}): stop that one with `tiphys down`, or choose another --data-dir \
+         or --name",
         path.display()
     )]
     DataDirInUse { path: PathBuf, pid: String },

@@ -25,7 +25,7 @@ use crate::machine::identity::open_data_dir;
 use crate::machine::lock::{Lock, lock_data_dir};
 use crate::pki::cluster::ClusterPki;
 use crate::pki::credentials::{self, Credentials, CredentialsRefresher, LoadCredentials};
-use crate::pki::kubeconfig::write_kubeconfig;
+use crate::pki::kubeconfig::Kubeconfigs;
 use crate::pki::{self, CertificateAndKey, Pki};
 use flags::Flags;
 
@@ -44,9 +44,13 @@ pub async fn run(mut flags: Flags) -> Result<ControlPlane> {
     let is_first = lock.is_some();
     let plan = Plan { lock, ..plan(&flags, own.as_ref(), &current, serving.clone())? };
     let running = Box::pin(control_plane::start(plan, &|step| tracing::info!(step, "starting"))).await?;
-    let kubeconfig = flags.data_dir.as_ref().filter(|_| is_first).map(|dir| (dir.join("kubeconfig"), running.address));
-    if let (Some((path, address)), Some((ca, admin))) = (&kubeconfig, &current.admin) {
-        write_kubeconfig(path, *address, ca, admin)?;
+    let kubeconfig = flags
+        .data_dir
+        .as_ref()
+        .filter(|_| is_first)
+        .map(|dir| (Kubeconfigs::own(dir.join("kubeconfig")), running.address));
+    if let (Some((files, address)), Some((ca, admin))) = (&kubeconfig, &current.admin) {
+        files.write(*address, ca, admin, false)?;
         if flags.kubelet_client_certificate.is_none() {
             addons::grant_kubelet_access(&running.server).await?;
         }

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
+use super::table::aligned;
 use crate::error::{Error, Result};
 use crate::pki::subjects::CAS;
 use crate::pki::{CertificateAndKey, Description, Pki, Subject, described};
@@ -18,15 +19,21 @@ struct Entry {
 /// A table of all of them.
 pub fn list(data_dir: &Path) -> Result<String> {
     let pki = open(data_dir)?;
-    let mut rows = vec![["NAME", "SUBJECT", "ISSUER", "EXPIRES", "RENEWED", "NAMES"].map(str::to_string)];
+    let mut rows = vec![["NAME", "SUBJECT", "ISSUER", "EXPIRES", "RENEWED", "NAMES"].map(str::to_string).to_vec()];
     for entry in entries(&pki)? {
         let Description { common_name, organization, issuer, not_after, .. } = &entry.description;
         let group = if organization.is_empty() { String::new() } else { format!(" ({organization})") };
         let renewal = date(pki.renewal(&entry.description));
         let names = entry.description.alternative_names();
-        rows.push([entry.file, format!("{common_name}{group}"), issuer.clone(), date(*not_after), renewal, names]);
+        rows.push(vec![entry.file, format!("{common_name}{group}"), issuer.clone(), date(*not_after), renewal, names]);
     }
-    Ok(table(&rows))
+    Ok(aligned(rows.into_iter()).iter().map(|line| format!("{line}\n")).collect())
+}
+
+/// The certificates with the times at which they expire.
+pub(super) fn expirations(data_dir: &Path) -> Result<Vec<(String, SystemTime)>> {
+    let pki = open(data_dir)?;
+    Ok(entries(&pki)?.into_iter().map(|entry| (entry.file, entry.description.not_after)).collect())
 }
 
 /// Issues new certificates; returns their names.
@@ -98,15 +105,6 @@ fn subject(entry: &Entry) -> Subject {
 fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     api::time::format_seconds(i64::try_from(seconds).unwrap_or(i64::MAX)).chars().take("2026-01-01".len()).collect()
-}
-
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let line = |row: &[String; N]| {
-        let cells: Vec<String> = row.iter().enumerate().map(|(at, cell)| format!("{cell:<0$}", width(at))).collect();
-        format!("{}\n", cells.join("   ").trim_end())
-    };
-    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

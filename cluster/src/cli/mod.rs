@@ -1,10 +1,18 @@
 //! The command line.
 
 pub mod certs;
+mod detach;
+mod down;
+mod instance;
+mod list;
+mod logs_command;
 mod node_commands;
+mod ready;
 pub mod reset;
 mod server_command;
+mod status;
 mod store;
+mod table;
 mod up;
 pub mod why;
 
@@ -36,6 +44,14 @@ struct Cli {
 enum Command {
     /// Runs a whole cluster on this machine
     Up(Box<up::UpArguments>),
+    /// Stops a running cluster of this machine
+    Down(down::DownArguments),
+    /// Shows whether a cluster of this machine runs, how healthy it is, and what is wrong
+    Status(status::StatusArguments),
+    /// Shows the log of a cluster of this machine, or of one of its components
+    Logs(logs_command::LogsArguments),
+    /// Lists the clusters of this machine
+    List(list::ListArguments),
     /// Runs a server of a control plane: API server, controllers and scheduler; several servers can share one etcd
     Server(Box<server_command::ServerArguments>),
     /// Runs the API server alone, with upstream's flags
@@ -111,9 +127,8 @@ struct WhyArgs {
 
 #[derive(clap::Args)]
 struct CertsArgs {
-    /// The data directory of the cluster
-    #[arg(long, default_value = "./data", global = true)]
-    data_dir: PathBuf,
+    #[command(flatten)]
+    instance: instance::InstanceArguments,
     #[command(subcommand)]
     command: Option<CertsCommand>,
 }
@@ -146,6 +161,13 @@ pub fn main() -> ExitCode {
             Ok(())
         }
         Command::Up(args) => up::run(*args),
+        Command::Down(args) => down::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Logs(args) => logs_command::run(&args),
+        Command::List(args) => {
+            list::run(&args);
+            Ok(())
+        }
         Command::Server(args) => server_command::run(*args),
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
@@ -176,6 +198,15 @@ fn arguments(mut arguments: Vec<String>) -> Vec<String> {
     arguments
 }
 
+/// The form of the output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people
+    #[default]
+    Text,
+    Json,
+}
+
 /// The reader of the output may have exited, as in `up | head`: the cluster continues.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
@@ -183,7 +214,7 @@ fn say(text: &str) {
 
 fn run_reset(args: &reset::Arguments) -> Result<()> {
     logs::init(Format::default(), Level::Error);
-    let (data_dir, _lock) = reset::open(&args.data_dir)?;
+    let (data_dir, _lock) = reset::open(&args.instance.data_dir()?)?;
     let described = reset::describe(&data_dir);
     if !args.force && !is_confirmed(&described)? {
         return Ok(());
@@ -210,10 +241,11 @@ fn is_confirmed(data_dir: &str) -> Result<bool> {
 }
 
 fn run_certs(args: CertsArgs) -> Result<()> {
+    let data_dir = args.instance.data_dir()?;
     match args.command {
-        None | Some(CertsCommand::List) => print!("{}", certs::list(&args.data_dir)?),
+        None | Some(CertsCommand::List) => print!("{}", certs::list(&data_dir)?),
         Some(CertsCommand::Rotate { names, all }) => {
-            for name in certs::rotate(&args.data_dir, &names, all)? {
+            for name in certs::rotate(&data_dir, &names, all)? {
                 println!("{name} rotated");
             }
         }
@@ -350,7 +382,7 @@ fn run_kubelet(arguments: &[String]) -> Result<()> {
 
 fn run_agent(args: &node::join::Arguments) -> Result<()> {
     if let Some(node::join::AgentCommand::Reset { force }) = &args.command {
-        return run_reset(&reset::Arguments { data_dir: args.data_dir.clone(), force: *force });
+        return run_reset(&reset::Arguments::of(args.data_dir.clone(), *force));
     }
     logs::init(args.log_format, args.log_level);
     // Held until the process exits, so that neither `reset` nor another agent uses the directory meanwhile.

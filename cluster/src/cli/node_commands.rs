@@ -1,16 +1,15 @@
 //! `tiphys node`: the simulated nodes of a running `tiphys up --nodes N`.
 
-use std::path::PathBuf;
-
+use super::instance::InstanceArguments;
+use super::table::aligned;
 use super::{runtime, say};
 use crate::error::Result;
 use crate::up::nodes::{NodeCommand, send};
 
 #[derive(clap::Args)]
 pub(crate) struct NodeArguments {
-    /// The data directory of the running `up`
-    #[arg(long, default_value = "./data", global = true)]
-    data_dir: PathBuf,
+    #[command(flatten)]
+    instance: InstanceArguments,
     #[command(subcommand)]
     command: Command,
 }
@@ -46,7 +45,8 @@ enum Command {
 }
 
 pub(super) fn run(arguments: NodeArguments) -> Result<()> {
-    let NodeArguments { data_dir, command } = arguments;
+    let NodeArguments { instance, command } = arguments;
+    let data_dir = instance.data_dir()?;
     let runtime = runtime()?;
     for command in commands(command) {
         let is_list = command == NodeCommand::List;
@@ -71,17 +71,8 @@ fn commands(command: Command) -> Vec<NodeCommand> {
 
 /// Columns of tabs, aligned.
 fn table(lines: &[String]) -> Vec<String> {
-    let rows: Vec<Vec<&str>> = std::iter::once("NAME\tSTATE\tADDRESS")
-        .chain(lines.iter().map(String::as_str))
-        .map(|line| line.split('\t').collect())
-        .collect();
-    let width = |column: usize| rows.iter().map(|row| row.get(column).map_or(0, |cell| cell.len())).max().unwrap_or(0);
-    let widths = [width(0), width(1)];
-    let align = |row: &Vec<&str>| {
-        let cell = |column: usize| row.get(column).copied().unwrap_or_default();
-        format!("{:<3$}   {:<4$}   {}", cell(0), cell(1), cell(2), widths[0], widths[1])
-    };
-    rows.iter().map(align).collect()
+    let rows = std::iter::once("NAME\tSTATE\tADDRESS").chain(lines.iter().map(String::as_str));
+    aligned(rows.map(|line| line.split('\t').map(str::to_string).collect()))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use ::network::cni::builtin::Names;
 use cgroup::Hierarchies;
 
+use super::instance::InstanceArguments;
 use crate::error::{Error, Result};
 use crate::machine::host_state::HostState;
 use crate::machine::{lock, network, pods};
@@ -17,26 +18,34 @@ use crate::up::hosts::NodeLink;
 /// The arguments of `tiphys reset`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The data directory of `tiphys up` or `tiphys agent`
-    #[arg(long, default_value = "./data")]
-    pub data_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) instance: InstanceArguments,
     /// Do not ask for confirmation
     #[arg(long)]
     pub force: bool,
 }
 
+impl Arguments {
+    /// Those of a data directory.
+    pub(super) fn of(data_dir: PathBuf, force: bool) -> Arguments {
+        Arguments { instance: InstanceArguments::of(data_dir), force }
+    }
+}
+
 /// The entries that tiphys creates in a data directory. Other files there are the user's.
-const ENTRIES: [&str; 17] = [
+const ENTRIES: [&str; 19] = [
     "bootstrap-kubelet.conf",
     "cluster-id",
     "cni",
     "kubeconfig",
     "kubelet",
     "kubelet.conf",
+    "logs",
     "network.json",
     "node.json",
     "nodes",
     "pki",
+    "run.json",
     "runtime",
     "server.json",
     "servers.json",

@@ -18,6 +18,7 @@ use crate::node::join_server::{self, ServerJoin};
 use crate::node::options;
 use crate::node::pod_network::{self, NetworkBackend, PodNetwork};
 use crate::pki::bundle::{ServerSettings, StoreSettings};
+use crate::pki::kubeconfig::Kubeconfigs;
 use crate::up::arguments::ComponentArguments;
 use crate::up::{self, Up};
 
@@ -229,7 +230,7 @@ fn options(args: ServerArguments, data_dir: &Path, lock: Lock, joined: Joined) -
         data_dir: data_dir.to_path_buf(),
         lock,
         listen,
-        kubeconfig: args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig")),
+        kubeconfig: Kubeconfigs::own(args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"))),
         tls_sans: args.tls_sans,
         controllers: args.controllers,
         manager: args.components.manager()?,

@@ -3,23 +3,28 @@
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ::network::cidr::IpNet;
 use kubelet::pod::stop::{StopObserver, StopResult};
 use stdx::sync::Mutex;
 
+use super::detach;
+use super::instance::InstanceArguments;
+use super::ready::{PodSupport, Ready};
 use super::{interrupted, runtime, say};
 use crate::control_plane::{ControlPlane, Pods};
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
-use crate::machine::address;
-use crate::machine::identity::open_data_dir;
+use crate::machine::identity::{cluster_id, open_data_dir};
+use crate::machine::instance::{Directories, context};
 use crate::machine::lock::lock_data_dir;
-use crate::machine::network::{self, ClusterNetwork, Requested};
+use crate::machine::network::{self, Requested};
+use crate::machine::run_state::RunState;
 use crate::node::container_runtime::STATES;
 use crate::node::options;
 use crate::node::pod_network::{self, NetworkBackend, PodNetwork};
+use crate::pki::kubeconfig::{Kubeconfigs, MergedKubeconfig};
 use crate::snapshots::Settings;
 use crate::up::arguments::ComponentArguments;
 use crate::up::hosts::{MAX_NODES, NodeLink};
@@ -27,9 +32,11 @@ use crate::up::{self, SimulatedNodes, Up};
 
 #[derive(clap::Args)]
 pub(crate) struct UpArguments {
-    /// The data directory of the cluster
-    #[arg(long, default_value = "./data")]
-    data_dir: PathBuf,
+    #[command(flatten)]
+    instance: InstanceArguments,
+    /// Run the cluster in the background, and exit when it is ready; `tiphys down` stops it
+    #[arg(long, short)]
+    detach: bool,
     /// The address to listen on
     #[arg(long, default_value = "127.0.0.1")]
     bind_address: IpAddr,
@@ -77,7 +84,10 @@ pub(crate) struct UpArguments {
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// The format of the log on standard error
+    /// Also write a context for the cluster to $KUBECONFIG or ~/.kube/config, and select it
+    #[arg(long)]
+    merge_kubeconfig: bool,
+    /// The format of the log on standard error, and in DATA_DIR/logs
     #[arg(long, value_enum, default_value_t)]
     log_format: Format,
     #[arg(long, value_enum, default_value_t = Level::Warn)]
@@ -85,10 +95,22 @@ pub(crate) struct UpArguments {
 }
 
 pub(super) fn run(args: UpArguments) -> Result<()> {
-    logs::init(args.log_format, args.log_level);
-    let data_dir = open_data_dir(&args.data_dir)?;
+    let data_dir = open_data_dir(&args.instance.data_dir()?)?;
+    let detached = detach::is_background();
+    if args.detach && !detached {
+        // This process would report it only after the start.
+        drop(lock_data_dir(&data_dir)?);
+        return detach::run(&data_dir, std::env::args_os().skip(1));
+    }
+    if detached {
+        detach::leave_session();
+    }
     // Before anything else: a second start on the same directory gets this error and no other.
     let lock = lock_data_dir(&data_dir)?;
+    RunState::remove(&data_dir);
+    // In the background, standard error is the same file.
+    logs::init_in(args.log_format, args.log_level, &data_dir, !detached)?;
+    let name = args.instance.cluster_name().to_string();
     let pods = match (args.disable_agent, options::can_run_pods()) {
         (false, true) => PodSupport::Run,
         (false, false) => PodSupport::NeedRoot { fake_nodes: args.fake_nodes > 0 },
@@ -107,6 +129,10 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
     };
     let listen = SocketAddr::new(args.bind_address, args.port);
     let kubeconfig = args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
+    let merged = args.merge_kubeconfig.then(|| MergedKubeconfig::of_user(context(&name))).transpose()?;
+    let announced = Directories::of_user().announce(&cluster_id(&data_dir, Path::new(STATES))?, &name, &data_dir);
+    // The cluster runs all the same; only `tiphys list` does not show it.
+    let _announced = announced.inspect_err(|error| tracing::warn!(error = error.describe(), "not listed")).ok();
     let cgroup_root = args.agent.cgroup_root.clone().unwrap_or_default();
     let link = match args.nodes {
         1 => None,
@@ -123,7 +149,7 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
         data_dir: data_dir.clone(),
         lock,
         listen,
-        kubeconfig: kubeconfig.clone(),
+        kubeconfig: Kubeconfigs { own: kubeconfig.clone(), merged: merged.clone() },
         tls_sans: args.tls_sans,
         controllers: args.controllers,
         manager: args.components.manager()?,
@@ -171,11 +197,17 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
             took: steps.started.elapsed(),
             address: running.control_plane.address,
             kubeconfig: &kubeconfig,
+            merged: merged.as_ref(),
             data_dir: &data_dir,
+            stop: detached.then(|| format!("tiphys down{}", args.instance.flag())),
             pods,
             network: &network,
         };
+        ready.state(&name).write(&data_dir)?;
         say(&ready.text());
+        if detached {
+            detach::end_output();
+        }
         interrupted().await;
         if let Some(hosts) = running.hosts {
             say("\nstopping the nodes and their pods; press ctrl-c again to stop immediately");
@@ -188,6 +220,7 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
             left.iter().for_each(|why| say(&format!("  ✗ {why}")));
         }
         stop(running.control_plane, args.keep_pods, &data_dir).await;
+        RunState::remove(&data_dir);
         Ok(())
     });
     // After a second signal, tasks that still wait for a pod are not awaited.
@@ -212,86 +245,6 @@ fn check_nodes(nodes: u32, pods: PodSupport, agent: &options::Arguments) -> Resu
 /// The name of a value on the command line.
 fn value_name<V: clap::ValueEnum>(value: &V) -> Option<String> {
     value.to_possible_value().map(|value| value.get_name().to_string())
-}
-
-/// Whether pods can be run, and why not.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PodSupport {
-    Run,
-    NeedRoot { fake_nodes: bool },
-    Off { fake_nodes: bool },
-}
-
-/// The text that is printed once the cluster is ready.
-struct Ready<'a> {
-    took: Duration,
-    address: SocketAddr,
-    kubeconfig: &'a Path,
-    data_dir: &'a Path,
-    pods: PodSupport,
-    network: &'a ClusterNetwork,
-}
-
-impl Ready<'_> {
-    fn text(&self) -> String {
-        let (ip, port) = (self.address.ip(), self.address.port());
-        let here = SocketAddr::new(address::reachable(ip), port);
-        let mut text = format!("\nThe cluster is ready after {} ms at https://{here}\n", self.took.as_millis());
-        if ip.is_unspecified() {
-            text.push_str(&format!("Other machines reach it at {}\n", address::joined_at(self.address)));
-        }
-        if self.pods == PodSupport::Run {
-            text.push_str(&format!("{}\n", describe_ranges(self.network)));
-        }
-        text.push_str(&format!("\n  export KUBECONFIG={}\n", self.kubeconfig.display()));
-        self.pods.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));
-        text.push_str(self.pods.hint());
-        format!("{text}\nctrl-c stops it; its data stays in {}", self.data_dir.display())
-    }
-}
-
-fn describe_ranges(network: &ClusterNetwork) -> String {
-    let show = |cidrs: &[IpNet]| cidrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    format!("Pods have addresses of {}, services of {}", show(&network.pod_cidrs), show(&network.service_cidrs))
-}
-
-impl PodSupport {
-    /// How to get nodes, if there are none.
-    fn hint(self) -> &'static str {
-        match self {
-            PodSupport::Run | PodSupport::Off { fake_nodes: true } => "",
-            PodSupport::NeedRoot { fake_nodes: true } => {
-                "\nOnly fake nodes run, which simulate pods: running pods on this machine needs root\n"
-            }
-            PodSupport::NeedRoot { fake_nodes: false } => {
-                "\nRunning pods on this machine needs root: start `tiphys up` as root, or with --fake-nodes 1 to\n\
-                 simulate pods\n"
-            }
-            PodSupport::Off { fake_nodes: false } => {
-                "\nThere are no nodes, so that pods stay pending: start `tiphys up` without --disable-agent, or with\n\
-                 --fake-nodes 1 to simulate pods\n"
-            }
-        }
-    }
-
-    /// Commands to try next, depending on what the cluster supports.
-    fn commands(self) -> &'static [&'static str] {
-        const CREATE: &str = "kubectl create deployment hello --image=tiphys.local/hello";
-        match self {
-            PodSupport::Run => &[
-                CREATE,
-                "kubectl wait --for=condition=Available deployment/hello",
-                "kubectl port-forward deployment/hello 8080 & sleep 1; curl http://127.0.0.1:8080",
-            ],
-            PodSupport::Off { fake_nodes: true } | PodSupport::NeedRoot { fake_nodes: true } => {
-                &[CREATE, "kubectl get pods --output wide"]
-            }
-            PodSupport::Off { fake_nodes: false } | PodSupport::NeedRoot { fake_nodes: false } => &[
-                "kubectl create configmap greeting --from-literal=text=hello",
-                "kubectl get configmap greeting --output yaml",
-            ],
-        }
-    }
 }
 
 /// Stops the cluster and its pods; a second signal stops it at once.
@@ -366,45 +319,5 @@ impl Steps {
         let Some((step, _)) = current else { return };
         let start = if self.terminal { "\r" } else { "" };
         say(&format!("{start}  ✗ {step}"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prints_commands_that_work() {
-        let check = |address: &str, pods: PodSupport, want: &[&str], missing: &[&str]| {
-            let (kubeconfig, data_dir) = (Path::new("/d/kubeconfig"), Path::new("/d"));
-            let address = address.parse().expect("an address");
-            let network = &ClusterNetwork::default_names();
-            let text = Ready { took: Duration::ZERO, address, kubeconfig, data_dir, pods, network }.text();
-            want.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
-            missing.iter().for_each(|part| assert!(!text.contains(part), "{part}: {text}"));
-        };
-        let off = PodSupport::Off { fake_nodes: false };
-        check(
-            "127.0.0.1:6443",
-            PodSupport::Run,
-            &[" at https://127.0.0.1:6443\n", "deployment hello", "10.42.0.0/16, services of 10.96.0.0/16\n"],
-            &["Other", "root"],
-        );
-        check(
-            "0.0.0.0:6443",
-            off,
-            &[" at https://127.0.0.1:6443\n", "Other machines", "create configmap greeting", "--fake-nodes 1"],
-            &["https://0.0.0.0", "deployment"],
-        );
-        check(
-            "10.0.0.1:1",
-            PodSupport::NeedRoot { fake_nodes: false },
-            &["https://10.0.0.1:1", "needs root", "create configmap greeting", "--fake-nodes 1"],
-            &["Other", "deployment"],
-        );
-        let fake = PodSupport::NeedRoot { fake_nodes: true };
-        check("10.0.0.1:1", fake, &["deployment hello", "needs root"], &["port-forward", "--fake-nodes"]);
-        let fake = PodSupport::Off { fake_nodes: true };
-        check("10.0.0.1:1", fake, &["deployment hello"], &["port-forward", "--fake-nodes"]);
     }
 }

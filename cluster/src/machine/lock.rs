@@ -11,6 +11,8 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 
 const DATA_FILE: &str = "lock";
+/// How often a lock is tried while its holder is no process: then a reader tests whether it is held.
+const READER_ATTEMPTS: u32 = 1000;
 
 /// A file that this process alone has locked; its text names the process and its data directory.
 pub struct Lock {
@@ -33,6 +35,21 @@ pub(crate) fn lock_data_dir(data_dir: &Path) -> Result<Lock> {
         Ok(file) => Ok(Lock { _file: file, removed: None }),
         Err(holder) => Err(Error::DataDirInUse { path: data_dir.to_path_buf(), pid: holder.pid }),
     }
+}
+
+/// The process that holds a data directory; None if none does.
+pub(crate) fn holder(data_dir: &Path) -> Option<u32> {
+    let claim = read_claim(&data_dir.join(DATA_FILE))?;
+    claim.pid.parse().ok().filter(|_| claim.is_locked)
+}
+
+/// Whether a process has the lock file of a data directory open. The text of the file alone proves nothing: the owner
+/// of the directory can write the number of any process.
+pub(crate) fn is_open_in(pid: u32, data_dir: &Path) -> bool {
+    let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    let Ok(own) = fs::metadata(data_dir.join(DATA_FILE)) else { return false };
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    descriptors.filter_map(|entry| fs::metadata(entry.path()).ok()).any(|open| same(&open, &own))
 }
 
 /// Waits for a lock that is held only for a moment.
@@ -96,10 +113,19 @@ fn lock(path: &Path, data_dir: &Path) -> Result<std::result::Result<File, Holder
 }
 
 fn lock_with(path: &Path, data_dir: &Path, text: &str) -> Result<std::result::Result<File, Holder>> {
+    let mut attempts_left = READER_ATTEMPTS;
     loop {
         let mut file = open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Ok(Err(read_holder(&mut file))),
+            Err(Errno::WOULDBLOCK) => {
+                let holder = read_holder(&mut file);
+                attempts_left -= 1;
+                if attempts_left == 0 || Path::new("/proc").join(&holder.pid).exists() {
+                    return Ok(Err(holder));
+                }
+                std::thread::yield_now();
+                continue;
+            }
             locked => locked.map_err(|error| Error::file(path)(error.into()))?,
         }
         if is_current(path, &file) {
@@ -141,6 +167,7 @@ mod tests {
         let pid = std::process::id().to_string();
 
         let first = lock_data_dir(&data).expect("a lock");
+        assert!(is_open_in(std::process::id(), &data) && !is_open_in(1, &data));
         let error = lock_data_dir(&data).err().expect("refused").describe();
         assert!(error.contains(&pid) && error.contains("--data-dir"), "{error}");
         drop(first);

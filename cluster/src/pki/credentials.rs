@@ -12,7 +12,7 @@ use server::outbound::callout::{Identity, Trust};
 use server::outbound::kubelets::Kubelets;
 use server::tls::Serving;
 
-use super::kubeconfig::write_kubeconfig;
+use super::kubeconfig::Kubeconfigs;
 use crate::error::{Error, Result};
 use crate::pki::{CertificateAndKey, certificates, private_key};
 use client::files::Files;
@@ -55,7 +55,7 @@ pub struct CredentialsRefresher {
     pub current: Credentials,
     pub watched: Vec<PathBuf>,
     pub serving: Arc<Serving>,
-    pub kubeconfig: Option<(PathBuf, SocketAddr)>,
+    pub kubeconfig: Option<(Kubeconfigs, SocketAddr)>,
 }
 
 impl CredentialsRefresher {
@@ -106,10 +106,10 @@ impl CredentialsRefresher {
         let proxies = server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.cas);
         exchange(server.registry.authentication.config.clients.as_ref(), loaded.clients.as_deref())?;
         exchange(proxies, loaded.proxies.as_deref())?;
-        if let (Some((path, address)), Some((ca, admin))) = (&self.kubeconfig, &loaded.admin)
+        if let (Some((files, address)), Some((ca, admin))) = (&self.kubeconfig, &loaded.admin)
             && loaded.admin != self.current.admin
         {
-            write_kubeconfig(path, *address, ca, admin)?;
+            files.write(*address, ca, admin, false)?;
         }
         self.current = loaded;
         Ok(())

@@ -30,7 +30,7 @@ use crate::node::options as node_options;
 use crate::pki::Pki;
 use crate::pki::cluster::ClusterPki;
 use crate::pki::credentials::{self, Credentials, CredentialsRefresher, LoadCredentials};
-use crate::pki::kubeconfig::write_kubeconfig;
+use crate::pki::kubeconfig::Kubeconfigs;
 use crate::pki::subjects::PROXY_CLIENT;
 use crate::{apiserver, controller_manager};
 use hosts::{HostOptions, NodeLink};
@@ -45,7 +45,8 @@ pub struct Up {
     /// Of the data directory.
     pub lock: Lock,
     pub listen: SocketAddr,
-    pub kubeconfig: PathBuf,
+    /// The kubeconfigs of its administrator.
+    pub kubeconfig: Kubeconfigs,
     /// Names and addresses of the serving certificate, besides those that every cluster has.
     pub tls_sans: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but it.
@@ -169,7 +170,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
     };
     progress("kubeconfig");
     if let Some((ca, admin)) = &current.admin {
-        write_kubeconfig(&options.kubeconfig, running.address, ca, admin)?;
+        options.kubeconfig.write(running.address, ca, admin, true)?;
     }
     let keeper = CredentialsRefresher {
         watched,

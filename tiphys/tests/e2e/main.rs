@@ -22,6 +22,7 @@ mod high_availability;
 mod http2;
 mod images;
 mod initializers;
+mod instances;
 mod kubectl;
 mod kubectl_diff;
 mod layers;
