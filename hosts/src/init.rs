@@ -18,6 +18,8 @@ use crate::{Error, io};
 pub const HOST_COMMAND: &str = "host-namespaces";
 /// The hidden command of the first process in them.
 pub const INIT_COMMAND: &str = "host-init";
+/// Set for the program of a simulated host.
+pub const HOST_VARIABLE: &str = "TIPHYS_SIMULATED_HOST";
 /// What the outer process prints when its namespaces exist.
 pub(crate) const READY: u8 = b'r';
 /// What lets it go on when the network is there.
@@ -164,7 +166,8 @@ async fn run_program(arguments: &Arguments) -> Result<ExitCode, Error> {
 
 fn start_program(arguments: &Arguments) -> Result<Child, Error> {
     let mut program = Command::new(executable());
-    program.args(&arguments.program).stdin(Stdio::null());
+    // Variables that configure the process that created this host are not meant for its program.
+    program.args(&arguments.program).env(HOST_VARIABLE, "1").stdin(Stdio::null());
     program.spawn().map_err(io("failed to start the program"))
 }
 

@@ -9,7 +9,8 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::flags::{ParseError, parse};
 use crate::globals::GLOBALS;
-use crate::{help, kuberc, plugins, suggest};
+use crate::{help, kuberc, plugins};
+use stdx::suggest;
 
 /// Runs a command line without the program's name; returns the exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {

@@ -21,7 +21,6 @@ mod kuberc;
 mod objects;
 mod plugins;
 mod print;
-mod suggest;
 mod transport;
 
 pub use cli::main;

@@ -14,6 +14,7 @@ pub mod fnv;
 pub mod fs;
 pub mod panic;
 pub mod sources;
+pub mod suggest;
 pub mod sync;
 pub mod token_bucket;
 #[cfg(any(test, feature = "testing"))]

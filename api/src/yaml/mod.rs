@@ -3,6 +3,7 @@
 
 mod decode;
 mod encode;
+mod positions;
 mod resolve;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use crate::schema::{Ty, Type};
 use crate::tree::Tree;
 
 pub use encode::encode;
+pub use positions::{Position, key_positions};
 
 /// Invalid YAML, with the messages of upstream's parser.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,6 +10,7 @@ mod node_commands;
 mod ready;
 pub mod reset;
 mod server_command;
+mod settings;
 mod status;
 mod store;
 mod table;
@@ -20,7 +21,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::control_plane::ControlPlane;
 use crate::error::{Error, Result};
@@ -52,6 +53,8 @@ enum Command {
     Logs(logs_command::LogsArguments),
     /// Lists the clusters of this machine
     List(list::ListArguments),
+    /// Prints, checks and explains the settings of `up`, `server` and `agent`
+    Config(settings::ConfigArguments),
     /// Runs a server of a control plane: API server, controllers and scheduler; several servers can share one etcd
     Server(Box<server_command::ServerArguments>),
     /// Runs the API server alone, with upstream's flags
@@ -155,7 +158,7 @@ const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse_from(arguments(std::env::args().collect())).command {
+    let result = match parse(&arguments(std::env::args().collect())).command {
         Command::Version => {
             println!("tiphys {} (Kubernetes 1.37)", env!("CARGO_PKG_VERSION"));
             Ok(())
@@ -168,6 +171,7 @@ pub fn main() -> ExitCode {
             list::run(&args);
             Ok(())
         }
+        Command::Config(args) => settings::run(&args),
         Command::Server(args) => server_command::run(*args),
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
@@ -186,6 +190,24 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
+    }
+}
+
+/// Parses the arguments together with the settings of the environment and a configuration file; exits if they are wrong.
+fn parse(arguments: &[String]) -> Cli {
+    let refuse = |error: &Error| -> ! {
+        fail(error);
+        std::process::exit(1)
+    };
+    let settings = settings::collect(&Cli::command(), arguments, |name| std::env::var(name).ok());
+    let settings = settings.unwrap_or_else(|error| refuse(&error));
+    let parsed = Cli::command().try_get_matches_from(settings.applied(arguments));
+    match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => match settings.located(&error) {
+            Some(error) => refuse(&error),
+            None => error.exit(),
+        },
     }
 }
 
@@ -385,6 +407,9 @@ fn run_agent(args: &node::join::Arguments) -> Result<()> {
         return run_reset(&reset::Arguments::of(args.data_dir.clone(), *force));
     }
     logs::init(args.log_format, args.log_level);
+    if let Some(file) = &args.config {
+        tracing::info!(file = %file.display(), "using configuration file");
+    }
     // Held until the process exits, so that neither `reset` nor another agent uses the directory meanwhile.
     let _lock = node::join::lock(args)?;
     let start = async {

@@ -24,12 +24,16 @@ use crate::up::{self, Up};
 
 #[derive(clap::Args)]
 pub(crate) struct ServerArguments {
+    /// A file with settings: the names of flags, and their values; `tiphys config explain` lists them
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// The data directory of the server
     #[arg(long, default_value = "/var/lib/tiphys/server")]
     data_dir: PathBuf,
     /// The address to listen on
     #[arg(long, default_value = "0.0.0.0")]
     bind_address: IpAddr,
+    /// The port of the API server
     #[arg(long, default_value_t = 6443)]
     port: u16,
     /// The address at which other machines reach this server [default: --bind-address, or that of the default route]
@@ -102,14 +106,19 @@ pub(crate) struct ServerArguments {
     /// Where to write the kubeconfig of the administrator [default: DATA_DIR/kubeconfig]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
+    /// The format of the log on standard error
     #[arg(long, value_enum, default_value_t)]
     log_format: Format,
+    /// The level of the log
     #[arg(long, value_enum, default_value_t = Level::Info)]
     log_level: Level,
 }
 
 pub(super) fn run(args: ServerArguments) -> Result<()> {
     logs::init(args.log_format, args.log_level);
+    if let Some(file) = &args.config {
+        tracing::info!(file = %file.display(), "using configuration file");
+    }
     check(&args)?;
     let data_dir = open_data_dir(&args.data_dir)?;
     let lock = lock_data_dir(&data_dir)?;

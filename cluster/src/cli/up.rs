@@ -34,12 +34,16 @@ use crate::up::{self, SimulatedNodes, Up};
 pub(crate) struct UpArguments {
     #[command(flatten)]
     instance: InstanceArguments,
+    /// A file with settings: the names of flags, and their values; `tiphys config explain` lists them
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Run the cluster in the background, and exit when it is ready; `tiphys down` stops it
     #[arg(long, short)]
     detach: bool,
     /// The address to listen on
     #[arg(long, default_value = "127.0.0.1")]
     bind_address: IpAddr,
+    /// The port of the API server
     #[arg(long, default_value_t = 6443)]
     port: u16,
     /// An additional name or address of the serving certificate; can be repeated
@@ -90,6 +94,7 @@ pub(crate) struct UpArguments {
     /// The format of the log on standard error, and in DATA_DIR/logs
     #[arg(long, value_enum, default_value_t)]
     log_format: Format,
+    /// The level of the log
     #[arg(long, value_enum, default_value_t = Level::Warn)]
     log_level: Level,
 }
@@ -110,6 +115,9 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
     RunState::remove(&data_dir);
     // In the background, standard error is the same file.
     logs::init_in(args.log_format, args.log_level, &data_dir, !detached)?;
+    if let Some(file) = &args.config {
+        tracing::info!(file = %file.display(), "using configuration file");
+    }
     let name = args.instance.cluster_name().to_string();
     let pods = match (args.disable_agent, options::can_run_pods()) {
         (false, true) => PodSupport::Run,

@@ -98,11 +98,16 @@ pub struct Arguments {
     /// How Services are forwarded: nftables, iptables or userspace [default: the first that the kernel supports]
     #[arg(long, value_name = "MODE", value_parser = services::parse_proxy_mode)]
     proxy_mode: Option<Mode>,
-    /// A file with a KubeletConfiguration
-    #[arg(long)]
-    config: Option<PathBuf>,
+    /// A KubeletConfiguration for this machine's node
+    #[arg(long, value_name = "FILE")]
+    kubelet_config: Option<PathBuf>,
+    /// A file with settings: the names of flags, and their values; `tiphys config explain agent` lists them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The format of the log on standard error
     #[arg(long, value_enum, default_value_t)]
     pub log_format: Format,
+    /// The level of the log
     #[arg(long, value_enum, default_value_t = Level::Info)]
     pub log_level: Level,
 }
@@ -246,7 +251,7 @@ fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
     let root = format!("--root-dir={}", dir.join("kubelet").display());
     let drains = format!("--drain-by-proxies={}", arguments.drain_by_proxies);
     let mut words = vec![root, "--fail-swap-on=false".to_string(), drains];
-    if arguments.config.is_none() {
+    if arguments.kubelet_config.is_none() {
         words.extend(options::SHARED_MACHINE.map(str::to_string));
     }
     let given = [
@@ -257,7 +262,7 @@ fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
         ("container-runtime-endpoint", &arguments.container_runtime_endpoint),
     ];
     words.extend(given.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| format!("--{name}={value}")));
-    words.extend(arguments.config.iter().map(|file| format!("--config={}", file.display())));
+    words.extend(arguments.kubelet_config.iter().map(|file| format!("--config={}", file.display())));
     flags::parse(&words)
 }
 

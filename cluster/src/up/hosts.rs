@@ -223,7 +223,7 @@ pub(super) fn spec(options: &HostOptions, link: &NodeLink, number: u32, files: &
         program.extend(["--token-file".to_string(), text(token)]);
         program.extend(["--discovery-token-ca-cert-hash".to_string(), hash]);
     }
-    program.extend(["--config".to_string(), text(config)]);
+    program.extend(["--kubelet-config".to_string(), text(config)]);
     program.extend(options.disable.iter().flat_map(|part| ["--disable".to_string(), part.clone()]));
     Ok(Spec { cgroup: format!("{}/{name}", link.cgroup), name, dir, link: host, program })
 }

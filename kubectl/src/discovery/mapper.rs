@@ -98,7 +98,7 @@ impl Mapper {
     /// The resource whose name is nearest to a wrong one.
     pub(crate) fn nearest(&self, text: &str) -> Option<&str> {
         let names = self.all().flat_map(|one| [one.plural.as_str(), one.singular.as_str()]);
-        crate::suggest::nearest(text, names)
+        stdx::suggest::nearest(text, names)
     }
 }
 

@@ -7,6 +7,7 @@ mod bench;
 mod busybox;
 mod chaos;
 mod clients;
+mod config;
 mod credentials;
 mod custom_resources;
 #[path = "../../../runtime/tests/shared/registry.rs"]

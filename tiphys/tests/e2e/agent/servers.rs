@@ -225,7 +225,7 @@ fn a_node_leaves_a_dead_server() {
     );
     fs::write(dir.join("agent.yaml"), config).expect("a file");
     let words: Vec<&str> = join.split_whitespace().skip(1).collect();
-    let own = ["--data-dir", "agent", "--node-name", "n1", "--config", "agent.yaml", "--node-ip", "192.0.2.10"];
+    let own = ["--data-dir", "agent", "--node-name", "n1", "--kubelet-config", "agent.yaml", "--node-ip", "192.0.2.10"];
     let started = Instant::now();
     control_plane.spawn("agent", &[&words[..], &own].concat());
     let is_ready = |at: usize| condition(&control_plane.object(at, "/api/v1/nodes/n1"), "Ready") == "True";
@@ -287,7 +287,8 @@ fn a_node_leaves_a_dead_server() {
     // A node starts with the servers that it has kept, although that of its flag is dead.
     control_plane.signal("agent", "-TERM");
     let own = ["agent", "--server", "https://192.0.2.12:6443"];
-    let more = ["--data-dir", "agent", "--node-name", "n1", "--config", "agent.yaml", "--node-ip", "192.0.2.10"];
+    let more =
+        ["--data-dir", "agent", "--node-name", "n1", "--kubelet-config", "agent.yaml", "--node-ip", "192.0.2.10"];
     control_plane.until("it has stopped", || {
         let pid = fs::read_to_string(control_plane.path("agent.pid")).expect("a file");
         let alive = control_plane.cluster.command("kill").args(["-0", pid.trim()]).stderr(Stdio::null()).status();

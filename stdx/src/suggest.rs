@@ -16,7 +16,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// The name that was probably meant: at most two characters differ, and not everything.
-pub(crate) fn nearest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let text = text.to_lowercase();
     let scored = names.map(|name| (distance(&text, name), name));
     let (score, name) = scored.min_by_key(|(score, _)| *score)?;
@@ -24,7 +24,7 @@ pub(crate) fn nearest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> O
 }
 
 /// Whether two names are as near as upstream requires for its suggestions of commands.
-pub(crate) fn is_similar(text: &str, name: &str) -> bool {
+pub fn is_similar(text: &str, name: &str) -> bool {
     distance(&text.to_lowercase(), name) <= 2 || name.starts_with(&text.to_lowercase())
 }
 
