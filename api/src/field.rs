@@ -3,6 +3,7 @@
 pub use crate::quote::go_quote;
 use std::fmt::Write;
 
+use crate::float;
 use crate::json;
 use crate::schema::Type;
 use crate::tree::Tree;
@@ -192,6 +193,7 @@ impl From<&Tree> for Value {
     fn from(tree: &Tree) -> Value {
         match tree {
             Tree::Str(text) => Value(go_quote(text)),
+            Tree::Float(number) => Value(float::format_general(*number)),
             _ => Value(String::from_utf8_lossy(&json::encode(tree, None)).into_owned()),
         }
     }

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::fmt::Write;
 
 use super::resolve::{self, Plain};
+use crate::float;
 use crate::tree::{Map, Tree};
 
 const WIDTH: usize = 80;
@@ -344,15 +345,7 @@ fn float_text(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         return (value as i64).to_string();
     }
-    let text = format!("{value:e}");
-    let Some((mantissa, exponent)) = text.split_once('e') else { return text };
-    match exponent.parse::<i32>() {
-        Ok(power @ (..-4 | 6..)) => {
-            let sign = if power < 0 { '-' } else { '+' };
-            format!("{mantissa}e{sign}{:02}", power.abs())
-        }
-        _ => value.to_string(),
-    }
+    float::format_general(value)
 }
 
 /// Numbers in keys are compared as numbers, and letters come last.

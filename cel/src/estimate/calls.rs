@@ -234,7 +234,11 @@ impl Estimator<'_> {
         Some((cost, None))
     }
 
+    /// The declared size of the items; those of a computed list have none.
     fn element_size(&self, list: &Argument) -> SizeEstimate {
+        if list.path.is_empty() {
+            return SizeEstimate::UNKNOWN;
+        }
         let path: Vec<Arc<str>> = list.path.iter().cloned().chain([Arc::from("@items")]).collect();
         self.estimate_path(&path).unwrap_or(SizeEstimate::UNKNOWN)
     }

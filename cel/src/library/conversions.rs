@@ -2,7 +2,7 @@
 
 use super::{Function, no_overload};
 use crate::library::signature::Row;
-use crate::value::{EvalError, Opaque, Text, Timestamp, Value, format_double};
+use crate::value::{EvalError, Opaque, Text, Timestamp, Value};
 
 pub(super) const ROWS: &[Row] = &[
     ("type", "type", "(A) -> type<A>"),
@@ -170,7 +170,7 @@ pub(crate) fn to_string<'a>(value: &Value<'a>) -> Result<Value<'a>, EvalError> {
         Value::Bool(value) => Value::String(Text::Borrowed(if *value { "true" } else { "false" })),
         Value::Int(value) => Value::string(value.to_string()),
         Value::Uint(value) => Value::string(value.to_string()),
-        Value::Double(value) => Value::string(format_double(*value)),
+        Value::Double(value) => Value::string(api::float::format_general(*value)),
         Value::Duration(nanos) => Value::string(format_duration(*nanos)),
         Value::Timestamp(time) => Value::string(time.to_string()),
         Value::Type(of) => Value::string(of.name()),

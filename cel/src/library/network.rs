@@ -72,7 +72,7 @@ fn find_cidr(name: &str) -> Option<Function> {
         },
         "containsIP" => |_, args| {
             let address = match &args[1] {
-                Value::String(text) => parse_ip(text).map_err(|_| EvalError::overload())?,
+                Value::String(text) => parse_ip(text).map_err(|_| EvalError::UnsupportedArgument)?,
                 other => address(other)?,
             };
             Ok(Value::Bool(network(&args[0])?.contains(address)))

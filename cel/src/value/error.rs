@@ -8,6 +8,9 @@ pub enum EvalError {
     /// A function or operator does not accept arguments of these types.
     #[error("no such overload{}", detail(.0))]
     NoSuchOverload(Box<str>),
+    /// A function accepts the type of an argument but not its value; upstream does not name the function.
+    #[error("no such overload")]
+    UnsupportedArgument,
     #[error("no such key: {0}")]
     NoSuchKey(Box<str>),
     #[error("index out of bounds: {0}")]

@@ -6,7 +6,6 @@ mod convert;
 mod error;
 mod opaque;
 mod read;
-mod text;
 mod time;
 
 use std::fmt;
@@ -23,7 +22,6 @@ pub(crate) use error::CostTracker;
 pub use error::EvalError;
 pub use opaque::{Authorizer, AuthorizerRequest, AuthorizerTarget, Decision, Opaque, ResourceRequest};
 pub(crate) use opaque::{AuthorizerValue, NamedFormat, ResourceCheck, Semver, Url};
-pub(crate) use text::format_double;
 pub use time::Timestamp;
 
 /// A string of an object or an expression, or a computed string.

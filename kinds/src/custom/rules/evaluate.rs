@@ -168,7 +168,7 @@ impl Evaluator<'_> {
 
     fn fail(&mut self, rule: &Rule, set: &RuleSet, error: &EvalError, path: &Path<'_>) -> Result<(), BudgetExhausted> {
         let (shown, text) = (shown_rule(rule), error.to_string());
-        if matches!(error, EvalError::NoSuchOverload(_)) {
+        if matches!(error, EvalError::NoSuchOverload(_) | EvalError::UnsupportedArgument) {
             let why = format!(
                 "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
             );
