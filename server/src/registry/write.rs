@@ -322,15 +322,20 @@ impl<'a> Scope<'a> {
             }
             let mut new_warnings = Vec::new();
             dedup_owners(&mut fresh, &mut new_warnings);
-            let object = self.judge_update(name, fresh, &old, &mut new_warnings).await?;
-            match self.replace(name, object, &old, &item).await? {
-                ReplaceResult::Done(outcome) => {
-                    let outcome = conversion::show(self.registry, self.resource, outcome).await?;
-                    initializers::remove_failed(self, name, &outcome).await?;
-                    warnings.append(&mut new_warnings);
-                    return Ok(outcome);
-                }
-                ReplaceResult::Lost => item = self.newest(name).await?,
+            let replaced = match self.judge_update(name, fresh, &old, &mut new_warnings).await {
+                Ok(object) => self.replace(name, object, &old, &item).await,
+                Err(status) => Err(status),
+            };
+            if matches!(replaced, Ok(ReplaceResult::Lost)) {
+                item = self.newest(name).await?;
+                continue;
+            }
+            // The client sees the warnings of an attempt that fails, too.
+            warnings.append(&mut new_warnings);
+            if let ReplaceResult::Done(outcome) = replaced? {
+                let outcome = conversion::show(self.registry, self.resource, outcome).await?;
+                initializers::remove_failed(self, name, &outcome).await?;
+                return Ok(outcome);
             }
         }
         let kind = &self.resource.kind;

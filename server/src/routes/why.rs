@@ -97,9 +97,9 @@ async fn what_if(routes: &Routes, call: &mut Call, resource: &Arc<Resource>) -> 
     metadata.remove("name");
     metadata.set("generateName", "what-if-");
     let mut warnings = Vec::new();
-    let outcome = scope(&routes.registry, resource, call, true)?.create(pod, &options, &mut warnings).await?;
+    let created = scope(&routes.registry, resource, call, true)?.create(pod, &options, &mut warnings).await;
     call.warnings.append(&mut warnings);
-    let explanation = scheduler(routes)?.what_if(&*user(&call.caller)?, outcome.tree(resource)).await?;
+    let explanation = scheduler(routes)?.what_if(&*user(&call.caller)?, created?.tree(resource)).await?;
     Ok(json_response(200, &explanation))
 }
 

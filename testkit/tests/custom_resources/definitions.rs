@@ -6,6 +6,7 @@ on_engines![
     a_taken_name_is_accepted_once_it_is_free,
     deletion_waits_for_the_objects,
     a_stricter_schema_keeps_unchanged_values,
+    new_rules_warn_of_unchanged_values,
     many_definitions_are_served_at_once,
     groups_are_registered_while_they_are_served
 ];
@@ -144,5 +145,41 @@ async fn updates_of_a_definition_leave_the_memory_flat() {
     }
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < LIMIT, "{updates} updates took {} MiB", grown >> 20);
+    cluster.stop().await;
+}
+
+/// The rules of `color` and of the ports, which the stored object violates.
+const NEW_RULES: &str = r#"[
+    {"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color",
+     "value":{"type":"string","x-kubernetes-validations":[{"rule":"self == 'red'","message":"must be red"}]}},
+    {"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/ports/items/x-kubernetes-validations",
+     "value":[{"rule":"self.port > 0","message":"must be positive"}]}]"#;
+
+async fn new_rules_warn_of_unchanged_values(storage: Storage) {
+    let mut cluster = Cluster::start(storage).await;
+    let client = &cluster.client;
+    let free = SPEC.replace(r#""replicas":"#, r#""color":{"type":"string"},"replicas":"#);
+    define(client, &definition(&free)).await;
+    let spec = r#"{"size":"small","color":"blue","ports":[{"port":0},{"port":1}]}"#;
+    assert_eq!(client.post(WIDGETS, &widget("a", spec)).await.code, 201);
+    let path = format!("{DEFINITIONS}/widgets.stable.example.com");
+    assert_eq!(client.patch(&path, "json", NEW_RULES).await.code, 200);
+    let (color, port) = (
+        r#"299 - "spec.color: Invalid value: \"blue\": must be red""#,
+        r#"299 - "spec.ports[0]: Invalid value: must be positive""#,
+    );
+    for (patch, code, warnings) in [
+        (r#"{"replicas":2}"#, 200, &[color, port][..]),
+        // A refused request has the warnings of what it did not change, too.
+        (r#"{"color":"green"}"#, 422, &[port]),
+        (r#"{"ports":[{"port":0,"name":"x"},{"port":1}]}"#, 422, &[color]),
+        // An item is the same in another position.
+        (r#"{"ports":[{"port":1},{"port":0}],"color":"red"}"#, 200, &[&port.replace("[0]", "[1]")]),
+        (r#"{"color":"blue","ports":null}"#, 422, &[]),
+    ] {
+        let reply = client.patch(&format!("{WIDGETS}/a"), "merge", &format!(r#"{{"spec":{patch}}}"#)).await;
+        let seen: Vec<&str> = reply.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect();
+        assert_eq!((reply.code, seen), (code, warnings.to_vec()), "{patch}: {}", reply.text());
+    }
     cluster.stop().await;
 }

@@ -74,6 +74,9 @@ async fn actions_and_failure_policies_differ() {
     let warning = reply.headers.get("warning").and_then(|value| value.to_str().ok());
     let want = "299 - \"Validation failed for ValidatingAdmissionPolicy 'warns' with binding 'warns': no\"";
     assert_eq!(warning, Some(want));
+    let refused = client.post(CONFIG_MAPS, &config_map("w", r#"{"x":"z"}"#)).await;
+    let warning = refused.headers.get("warning").and_then(|value| value.to_str().ok());
+    assert_eq!((refused.code, warning), (422, Some(want)), "a refusal has warnings, too");
     assert_eq!(attempt(client, CONFIG_MAPS, &config_map("error", "{}")).await.0, 201, "an error is ignored");
     assert_eq!(attempt(client, CONFIG_MAPS, &config_map("false", r#"{"x":"z"}"#)).await.0, 422);
     // Policies cannot keep policies from being changed.

@@ -41,9 +41,12 @@ pub(super) async fn create(
     let scope = Scope { subresource: "binding", ..verbs::scope(registry, &pods, call, options.dry_run)? };
     let attributes = scope.attributes(Operation::Create, &name);
     let mut warnings = Vec::new();
-    admission::admit(&attributes, &mut binding, &mut warnings).await?;
-    bind(&scope, &name, &binding).await?;
+    let bound = match admission::admit(&attributes, &mut binding, &mut warnings).await {
+        Ok(()) => bind(&scope, &name, &binding).await,
+        Err(status) => Err(status),
+    };
     call.warnings.append(&mut warnings);
+    bound?;
     success(&call.head, 201)
 }
 

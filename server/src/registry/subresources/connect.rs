@@ -101,8 +101,9 @@ pub(super) async fn admit(registry: &Registry, resource: &Arc<Resource>, call: &
     let mut warnings = Vec::new();
     let scope = verbs::scope(registry, resource, call, false)?;
     let attributes = scope.attributes(Operation::Connect, &call.head.info.name);
-    admission::admit(&attributes, &mut options, &mut warnings).await?;
+    let admitted = admission::admit(&attributes, &mut options, &mut warnings).await;
     call.warnings.append(&mut warnings);
+    admitted?;
     if options != before {
         return Err(Status::internal(
             "an admission plugin changed the options of a connection, which is not supported",

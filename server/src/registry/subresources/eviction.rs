@@ -44,10 +44,13 @@ pub(super) async fn create(
     let mut scope = verbs::scope(registry, resource, call, dry_run)?;
     let mut warnings = Vec::new();
     let attributes = scope.attributes(Operation::Create, &call.head.info.name);
-    admission::admit(&attributes, &mut eviction, &mut warnings).await?;
-    scope.subresource = "";
-    evict(&scope, &call.head.info.name, &delete_options, &mut warnings).await?;
+    let mut evicted = admission::admit(&attributes, &mut eviction, &mut warnings).await;
+    if evicted.is_ok() {
+        scope.subresource = "";
+        evicted = evict(&scope, &call.head.info.name, &delete_options, &mut warnings).await;
+    }
     call.warnings.append(&mut warnings);
+    evicted?;
     success(&call.head, 201)
 }
 

@@ -34,8 +34,9 @@ pub(super) async fn create(
     own_fields(resource, &mut review, call.head.now, &options);
     let mut warnings = Vec::new();
     let scope = verbs::scope(registry, resource, call, options.dry_run)?;
-    admission::admit(&scope.attributes(Operation::Create, ""), &mut review, &mut warnings).await?;
+    let admitted = admission::admit(&scope.attributes(Operation::Create, ""), &mut review, &mut warnings).await;
     call.warnings.append(&mut warnings);
+    admitted?;
     let user = call.caller.user.as_ref().ok_or_else(Status::unauthorized)?;
     let reviewed = match resource.kind.kind() {
         "SelfSubjectReview" => self_subject(user, call.head.now),

@@ -82,8 +82,10 @@ pub(super) async fn update(
     check_namespace(&mut given, resource, &call.head.info.namespace)?;
     check_name(&given, &call.head.info.name)?;
     let scope = verbs::scope(registry, resource, call, options.dry_run)?;
-    let outcome = write(&scope, &call.head, &options, |_, _| Ok(given.clone())).await?;
-    scale_response(&call.head, resource, &outcome.0.tree(resource))
+    let mut warnings = Vec::new();
+    let written = write(&scope, &call.head, &options, &mut warnings, |_, _| Ok(given.clone())).await;
+    call.warnings.append(&mut warnings);
+    scale_response(&call.head, resource, &written?.tree(resource))
 }
 
 pub(super) async fn patch(
@@ -97,14 +99,15 @@ pub(super) async fn patch(
     let body = call.read_body().await?;
     let patch = Patch::read(ty, &body)?;
     let scope = verbs::scope(registry, resource, call, options.dry_run)?;
-    let mut problems = Vec::new();
+    let (mut problems, mut warnings) = (Vec::new(), Vec::new());
     let written = match patch.applied() {
         Some(applied) => {
             patch::check_applied(applied, &scope, &call.head.info.name)?;
-            write(&scope, &call.head, &options, |live, old| applied_scale(&scope, live, old, applied, &options)).await?
+            let change = |live: &Tree, old: &Tree| applied_scale(&scope, live, old, applied, &options);
+            write(&scope, &call.head, &options, &mut warnings, change).await
         }
         None => {
-            write(&scope, &call.head, &options, |live, _| {
+            write(&scope, &call.head, &options, &mut warnings, |live, _| {
                 let patched = patch.patched(live, Some(SCALE.schema()))?;
                 let mut scale = patch::shape_patched(
                     &ExpectedType::for_kind(&SCALE),
@@ -117,16 +120,14 @@ pub(super) async fn patch(
                 patch::check_identity(&mut scale, &call.head.info.name, &scope)?;
                 Ok(scale)
             })
-            .await?
+            .await
         }
     };
-    let (outcome, mut warnings) = written;
     if options.validation == Validation::Warn {
-        warnings.splice(0..0, problems);
+        call.warnings.append(&mut problems);
     }
-    let object = outcome.tree(resource);
     call.warnings.append(&mut warnings);
-    scale_response(&call.head, resource, &object)
+    scale_response(&call.head, resource, &written?.tree(resource))
 }
 
 fn applied_scale(
@@ -161,17 +162,17 @@ async fn write<F>(
     scope: &Scope<'_>,
     head: &RequestHead,
     options: &WriteOptions,
+    warnings: &mut Vec<String>,
     mut change: F,
-) -> Result<(Outcome, Vec<String>), Status>
+) -> Result<Outcome, Status>
 where
     F: FnMut(&Tree, &Tree) -> Result<Tree, Status> + Send,
 {
     let name = &head.info.name;
     let is_apply = head.header(http::header::CONTENT_TYPE).is_some_and(|ty| ty.starts_with("application/apply"));
     let versions = SameVersion { api_version: API_VERSION, ty: SCALE.schema().into() };
-    let mut warnings = Vec::new();
-    let outcome = scope
-        .update(name, &mut warnings, |old, _| {
+    scope
+        .update(name, warnings, |old, _| {
             let live = live_scale(scope, old)?;
             let mut scale = change(&live, old)?;
             if !is_apply {
@@ -179,8 +180,7 @@ where
             }
             parent(scope, &scale, old, name)
         })
-        .await?;
-    Ok((outcome, warnings))
+        .await
 }
 
 /// The scale with the managed fields that its parent's managers have in it.

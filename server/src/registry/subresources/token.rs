@@ -12,6 +12,7 @@ use crate::call::{Call, HttpResponse};
 use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
 use crate::registry::options::WriteOptions;
+use crate::registry::write::Scope;
 use crate::registry::{respond, verbs};
 use crate::request::codec::ExpectedType;
 use crate::storage::resource::Resource;
@@ -40,18 +41,10 @@ pub(super) async fn create(
     }
     own_fields(&expected, &mut request, call.head.now, &options);
     let scope = verbs::scope(registry, resource, call, options.dry_run)?;
-    let attributes = scope.attributes(Operation::Create, &call.head.info.name);
     let mut warnings = Vec::new();
-    // Mutating admission gets the audiences of the client.
-    admission::mutate(&attributes, Some(&mut request), None, &mut warnings).await?;
-    check_names(&request, &call.head.info.name, &call.head.info.namespace)?;
-    let account = scope.current_object(&call.head.info.name).await?;
-    if request.list("spec.audiences").is_empty() {
-        let audiences: Vec<Tree> = registry.authentication.config.audiences.iter().map(Tree::from).collect();
-        request.child("spec").set("audiences", audiences);
-    }
-    validate(&request)?;
-    admission::validate(&attributes, Some(&request), None, &mut warnings).await?;
+    let admitted = admit(&scope, &call.head.info.name, &mut request, &mut warnings).await;
+    call.warnings.append(&mut warnings);
+    let account = admitted?;
     let tokens = registry
         .authentication
         .config
@@ -63,8 +56,24 @@ pub(super) async fn create(
     if let Some(ty) = expected.table_type() {
         api::typed::fill(&mut request, ty);
     }
-    call.warnings.append(&mut warnings);
     Ok(respond::encoded(201, &request, accepted))
+}
+
+/// Completes and admits the request; gives the service account.
+async fn admit(scope: &Scope<'_>, name: &str, request: &mut Tree, warnings: &mut Vec<String>) -> Result<Tree, Status> {
+    let attributes = scope.attributes(Operation::Create, name);
+    // Mutating admission gets the audiences of the client.
+    admission::mutate(&attributes, Some(request), None, warnings).await?;
+    check_names(request, name, scope.namespace)?;
+    let account = scope.current_object(name).await?;
+    if request.list("spec.audiences").is_empty() {
+        let known = &scope.registry.authentication.config.audiences;
+        let audiences: Vec<Tree> = known.iter().map(Tree::from).collect();
+        request.child("spec").set("audiences", audiences);
+    }
+    validate(request)?;
+    admission::validate(&attributes, Some(request), None, warnings).await?;
+    Ok(account)
 }
 
 fn own_fields(expected: &ExpectedType<'_>, request: &mut Tree, now: i64, options: &WriteOptions) {

@@ -21,7 +21,7 @@ pub(crate) async fn create(
     let mut object = read_object(call, resource, &options).await?;
     check_namespace(&mut object, resource, &call.head.info.namespace)?;
     let mut warnings = Vec::new();
-    let outcome = scope(registry, resource, call, options.dry_run)?.create(object, &options, &mut warnings).await?;
+    let created = scope(registry, resource, call, options.dry_run)?.create(object, &options, &mut warnings).await;
     call.warnings.append(&mut warnings);
-    respond::outcome(call, resource, 201, &outcome)
+    respond::outcome(call, resource, 201, &created?)
 }

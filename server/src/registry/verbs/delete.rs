@@ -32,9 +32,9 @@ pub(crate) async fn delete(
     let scope = scope(registry, resource, call, options.dry_run)?;
     let name = call.head.info.name.clone();
     let mut warnings = Vec::new();
-    let result = delete_one(&scope, &name, &options, &mut warnings).await?;
+    let result = delete_one(&scope, &name, &options, &mut warnings).await;
     call.warnings.append(&mut warnings);
-    match result {
+    match result? {
         DeletionResult::Gone(object) if !resource.kind.lifecycle.returns_deleted => {
             let kind = &resource.kind;
             let tree = deleted(kind.group(), kind.plural(), &name, object.str("metadata.uid"));

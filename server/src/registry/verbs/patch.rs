@@ -162,13 +162,12 @@ pub(crate) async fn patch(
     let patch = Patch::read(ty, &body)?;
     let scope = scope(registry, resource, call, options.dry_run)?;
     let mut warnings = Vec::new();
-    let (code, outcome) = match &patch.body {
-        Body::Apply(applied) => {
-            run_apply(&scope, &call.head, applied, &patch.problems, &options, &mut warnings).await?
-        }
-        _ => (200, run_patch(&scope, &call.head, &patch, &options, &mut warnings).await?),
+    let patched = match &patch.body {
+        Body::Apply(applied) => run_apply(&scope, &call.head, applied, &patch.problems, &options, &mut warnings).await,
+        _ => run_patch(&scope, &call.head, &patch, &options, &mut warnings).await.map(|outcome| (200, outcome)),
     };
     call.warnings.append(&mut warnings);
+    let (code, outcome) = patched?;
     respond::outcome(call, resource, code, &outcome)
 }
 
@@ -181,7 +180,7 @@ async fn run_patch(
 ) -> Result<Outcome, Status> {
     let name = &head.info.name;
     let mut problems = Vec::new();
-    let outcome = scope
+    let patched = scope
         .update(name, warnings, |old, _| {
             let patched = patch.patched(old, scope.resource.table_type())?;
             let expected = ExpectedType::of(&scope.resource.kind);
@@ -192,11 +191,11 @@ async fn run_patch(
             scope.own_fields(Some(old), &mut object, options);
             Ok(object)
         })
-        .await?;
+        .await;
     if options.validation == Validation::Warn {
         warnings.splice(0..0, problems);
     }
-    Ok(outcome)
+    patched
 }
 
 /// A patch conflicts only by resourceVersion: a different uid is a change of an immutable field.

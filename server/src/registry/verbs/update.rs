@@ -25,8 +25,9 @@ pub(crate) async fn update(
     check_namespace(&mut object, resource, &call.head.info.namespace)?;
     check_name(&object, &call.head.info.name)?;
     let mut warnings = Vec::new();
-    let (code, outcome) = put(registry, resource, call, object, &options, &mut warnings).await?;
+    let updated = put(registry, resource, call, object, &options, &mut warnings).await;
     call.warnings.append(&mut warnings);
+    let (code, outcome) = updated?;
     respond::outcome(call, resource, code, &outcome)
 }
 
