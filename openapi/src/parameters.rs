@@ -101,6 +101,8 @@ pub(crate) const DELETE: &[Parameter] = &[
 const RESOURCE_VERSION: &str = "The moment that the answer must show: none is the newest, 0 whatever is at hand, any other not \
     older than that; a watch begins behind it.";
 
+pub(crate) const AT_REVISION: Parameter = query("resourceVersion", "string", RESOURCE_VERSION);
+
 /// Selectors of a collection, for list and deletecollection.
 pub(crate) const SELECT: &[Parameter] = &[
     query(
@@ -115,7 +117,7 @@ pub(crate) const SELECT: &[Parameter] = &[
         "integer",
         "The most objects that a page may hold. If there are more, the answer's metadata holds a token for the next page; all pages show the same moment.",
     ),
-    query("resourceVersion", "string", RESOURCE_VERSION),
+    AT_REVISION,
     query(
         "resourceVersionMatch",
         "string",

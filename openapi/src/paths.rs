@@ -24,14 +24,18 @@ pub(crate) fn paths_of(resource: &Resource) -> Vec<Path> {
     if resource.strategic_merge {
         paths.extend(maker.watches());
     } else {
-        paths.iter_mut().flat_map(|path| &mut path.operations).for_each(set_custom_media);
+        paths.iter_mut().flat_map(|path| &mut path.operations).for_each(adapt_to_custom);
     }
     paths.retain(|path| !path.operations.is_empty());
     paths
 }
 
-fn set_custom_media(operation: &mut Operation) {
+/// Upstream describes custom resources with a builder of its own: other media types, and a parameter of reads.
+fn adapt_to_custom(operation: &mut Operation) {
     operation.produces = CUSTOM;
+    if operation.action == "get" {
+        operation.parameters.insert(0, params::AT_REVISION);
+    }
     if let Some(body) = operation.body.as_mut().filter(|body| body.media != PATCHES_OF_CUSTOM) {
         body.media = CUSTOM;
     }
@@ -78,7 +82,8 @@ impl PathBuilder<'_> {
     }
 
     fn list(&self, verb: &str, scope: &str, suffix: &str) -> Operation {
-        let what = if self.resource.has(Verb::Watch) { "list or watch" } else { "list" };
+        let can_watch = self.resource.has(Verb::Watch) && self.resource.strategic_merge;
+        let what = if can_watch { "list or watch" } else { "list" };
         Operation {
             id: self.id(verb, scope, suffix),
             description: format!("{what} objects of kind {}", self.resource.kind).into(),
@@ -133,7 +138,10 @@ impl PathBuilder<'_> {
             return PathTarget { name: sub.name, ..self.resource_target() };
         };
         let schema = type_of(group, version, kind).map(|ty| ty.openapi_name()).unwrap_or_default();
-        PathTarget { name: sub.name, gvk: Gvk(group.into(), version.into(), kind.into()), schema }
+        let own = self.resource_target();
+        // The operations of a custom resource have its kind, also those of its scale.
+        let gvk = if self.resource.strategic_merge { Gvk(group.into(), version.into(), kind.into()) } else { own.gvk };
+        PathTarget { name: sub.name, gvk, schema }
     }
 
     fn object_operation(&self, verb: Verb, part: &PathTarget) -> Operation {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use api::{Map, Tree, json, tree};
+use api::{Map, Tree, json, list, tree};
 use kinds::Kind;
 use openapi::{Api, DescriptionSource, Encoding, Extra, NoDescriptions, Resource, v2, v3};
 
@@ -248,6 +248,29 @@ fn extras_are_included() {
     }
     assert_eq!(after.map("paths").len(), before.map("paths").len() + 2);
     assert_eq!(after.map("paths").keys().collect::<Vec<_>>(), v3::names(&api));
+}
+
+/// Upstream describes custom resources with another builder than its own kinds.
+#[test]
+fn operations_of_custom_resources_have_their_kind() {
+    let names = tree! { "kind" => "Doc", "listKind" => "DocList", "plural" => "docs" };
+    let row = tree! { "name" => "v1", "schema" => tree! { "openAPIV3Schema" => tree! { "type" => "object" } } };
+    let spec = tree! {
+        "group" => "doc.example.com", "scope" => "Namespaced", "names" => names, "versions" => list![row],
+    };
+    let scale = kinds::find("apps", "v1", "deployments").expect("a kind").subresources;
+    let extra = Extra::of_definition(&tree! { "spec" => spec }, "v1", kinds::kind::ALL_VERBS, scale);
+    let extras = [extra];
+    let v2 = v2_of(&Api { extras: &extras, ..API });
+    let path = "/apis/doc.example.com/v1/namespaces/{namespace}/docs";
+    let find = |rest: &str| v2.map("paths").get(&format!("{path}{rest}")).expect(rest).clone();
+    assert_eq!(find("").at("get").str("description"), "list objects of kind Doc");
+    for rest in ["/{name}", "/{name}/scale", "/{name}/status"] {
+        let get = find(rest).at("get").clone();
+        assert_eq!(get.at("x-kubernetes-group-version-kind").str("kind"), "Doc", "{rest}");
+        let parameters = get.list("parameters");
+        assert!(parameters[0].str("$ref").starts_with("#/parameters/resourceVersion-"), "{rest}: {parameters:?}");
+    }
 }
 
 #[test]
