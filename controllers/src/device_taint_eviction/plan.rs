@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::{Tree, list, tree};
+use api::{Tree, tree};
 use devices::{AllocatedDevice, Claim, DeviceTaint, ResourceSlice, TaintEffect, TaintRule};
 
+use crate::support::conditions;
 use crate::support::resource_claims::{ClaimName, claim_name};
 
 /// The eviction of a pod.
@@ -85,7 +86,7 @@ pub(super) fn disruption_patch(pod: &Tree, now: i64) -> Tree {
         "message" => "Device Taint manager: deleting due to NoExecute taint",
     };
     let uid = tree! { "uid" => pod.str("metadata.uid") };
-    tree! { "metadata" => uid, "status" => tree! { "conditions" => list![condition] } }
+    tree! { "metadata" => uid, "status" => conditions::status_patch(pod, condition) }
 }
 
 /// What a rule does, for its condition.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use api::time::{self, Timestamp};
-use api::{Tree, list, tree};
+use api::{Tree, tree};
+
+use crate::support::conditions;
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
@@ -64,7 +66,8 @@ fn failed(pod: &Tree, why: Option<&str>, now: Timestamp) -> Option<Tree> {
         if let Some(generation) = pod.int("metadata.generation") {
             condition.set("observedGeneration", generation);
         }
-        status.set("conditions", list![condition]);
+        status = conditions::status_patch(pod, condition);
+        status.set("phase", "Failed");
     }
     // The uid protects another pod of the same name.
     let metadata = tree! { "uid" => pod.str("metadata.uid") };
@@ -115,7 +118,7 @@ mod tests {
         assert_eq!(plan(&deleted, Node::None, now), Plan::Delete { status: Some(plain.clone()) });
         assert_eq!(plan(&deleted, Node::There(&out), now), Plan::Delete { status: Some(plain) });
         let disrupted = json(
-            r#"{"metadata":{"uid":"u"},"status":{"phase":"Failed","conditions":[{"type":"DisruptionTarget","status":"True","reason":"DeletionByPodGC","message":"PodGC: node no longer exists","lastTransitionTime":"1970-01-01T00:01:00Z","observedGeneration":2}]}}"#,
+            r#"{"metadata":{"uid":"u"},"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"}],"conditions":[{"type":"DisruptionTarget","status":"True","reason":"DeletionByPodGC","message":"PodGC: node no longer exists","lastTransitionTime":"1970-01-01T00:01:00Z","observedGeneration":2}],"phase":"Failed"}}"#,
         );
         assert_eq!(plan(&running, Node::Gone, now), Plan::Delete { status: Some(disrupted) });
         assert_eq!(plan(&ended, Node::Gone, now), Plan::Delete { status: None });

@@ -1,6 +1,6 @@
 //! Status conditions: at most one of each type.
 
-use api::Tree;
+use api::{Tree, list, tree};
 
 /// The condition of a type.
 pub(crate) fn get<'a>(object: &'a Tree, kind: &str) -> Option<&'a Tree> {
@@ -47,6 +47,16 @@ pub(crate) fn set_in_place(status: &mut Tree, mut condition: Tree) -> bool {
     changed
 }
 
+/// The status of a strategic merge patch that sets a condition of a pod. A new one comes last: without an order, the
+/// server would put it before those that the pod has.
+pub(crate) fn status_patch(pod: &Tree, condition: Tree) -> Tree {
+    let is_new = get(pod, condition.str("type")).is_none();
+    let of_type = |condition: &Tree| tree! { "type" => condition.str("type") };
+    let known = pod.list("status.conditions").iter().map(of_type);
+    let order: Vec<Tree> = known.chain(is_new.then(|| of_type(&condition))).collect();
+    tree! { "$setElementOrder/conditions" => order, "conditions" => list![condition] }
+}
+
 /// Returns whether there was one.
 pub(crate) fn remove(status: &mut Tree, kind: &str) -> bool {
     let Some(Tree::List(conditions)) = status.get_mut("conditions") else { return false };
@@ -61,8 +71,6 @@ pub(crate) fn remove(status: &mut Tree, kind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use api::tree;
-
     use super::*;
 
     fn condition(kind: &str, status: &str, reason: &str, time: &str) -> Tree {
@@ -94,5 +102,19 @@ mod tests {
         assert!(!is_true(&object, "A") && get(&object, "B").is_some());
         assert!(remove(&mut status, "A") && remove(&mut status, "B") && !remove(&mut status, "B"));
         assert_eq!(status, tree! {});
+    }
+
+    #[test]
+    fn patches_keep_the_order_of_conditions() {
+        let scheduled = condition("PodScheduled", "True", "", "1");
+        let pod = tree! { "status" => tree! { "conditions" => list![scheduled] } };
+        let order = |kind: &str| {
+            let patch = status_patch(&pod, condition(kind, "True", "x", "2"));
+            assert_eq!(patch.list("conditions").len(), 1, "only the new one");
+            let types = patch.list("$setElementOrder/conditions").iter().map(|one| one.str("type").to_string());
+            types.collect::<Vec<_>>()
+        };
+        assert_eq!(order("DisruptionTarget"), ["PodScheduled", "DisruptionTarget"]);
+        assert_eq!(order("PodScheduled"), ["PodScheduled"]);
     }
 }

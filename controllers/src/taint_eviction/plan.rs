@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use api::time::format_seconds;
-use api::{Tree, list, tree};
+use api::{Tree, tree};
 
+use crate::support::conditions;
 use crate::support::taints::{NO_EXECUTE, tolerates, with_effect};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,7 @@ pub(super) fn disruption(pod: &Tree, now: i64) -> Option<Tree> {
     let is_there = pod.list("status.conditions").iter().any(same);
     (!is_there).then(|| {
         let uid = tree! { "uid" => pod.str("metadata.uid") };
-        tree! { "metadata" => uid, "status" => tree! { "conditions" => list![condition] } }
+        tree! { "metadata" => uid, "status" => conditions::status_patch(pod, condition) }
     })
 }
 
