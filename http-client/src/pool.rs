@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use hyper::body::{Body, Incoming};
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::{TrySendError, http1, http2};
 use stdx::sync::Mutex;
 
 use crate::connect::Address;
@@ -65,6 +65,22 @@ pub enum SendError {
     /// The server may have received the request.
     #[error(transparent)]
     Sent(hyper::Error),
+}
+
+/// A request that failed, and the request itself if the connection has not taken it.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct FailedRequest<B> {
+    #[source]
+    pub error: SendError,
+    pub request: Option<Request<B>>,
+}
+
+impl<B> FailedRequest<B> {
+    fn new(mut failed: TrySendError<Request<B>>) -> FailedRequest<B> {
+        let request = failed.take_message();
+        FailedRequest { error: SendError::new(failed.into_error()), request }
+    }
 }
 
 impl SendError {
@@ -152,18 +168,26 @@ impl<B: SendBody + Unpin> Lease<B> {
     }
 
     /// Sends a request. The connection returns to the pool at the end of the response's body.
-    pub async fn send(mut self, request: Request<B>) -> Result<Response<PooledBody<B>>, SendError> {
-        if !self.is_new {
-            self.ready().await?;
+    pub async fn send(self, request: Request<B>) -> Result<Response<PooledBody<B>>, SendError> {
+        self.try_send(request).await.map_err(|failed| failed.error)
+    }
+
+    /// The same, for a request that cannot be built again: it is returned if it was not sent.
+    pub async fn try_send(mut self, request: Request<B>) -> Result<Response<PooledBody<B>>, Box<FailedRequest<B>>> {
+        if !self.is_new
+            && let Err(error) = self.ready().await
+        {
+            return Err(Box::new(FailedRequest { error, request: Some(request) }));
         }
+        let failed = |failed| Box::new(FailedRequest::new(failed));
         match self.connection {
             Connection::Http1(mut sender) => {
-                let response = sender.send_request(request).await.map_err(SendError::new)?;
+                let response = sender.try_send_request(request).await.map_err(failed)?;
                 let back = IdleReturn { address: self.address, sender, open: self.open, max_idle: self.max_idle };
                 Ok(response.map(|body| PooledBody::new(body, ConnectionHold::Idle(back))))
             }
             Connection::Http2(Multiplexed { mut sender, streams }) => {
-                let response = sender.send_request(request).await.map_err(SendError::new)?;
+                let response = sender.try_send_request(request).await.map_err(failed)?;
                 Ok(response.map(|body| PooledBody::new(body, ConnectionHold::Stream(streams))))
             }
         }

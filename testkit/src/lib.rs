@@ -22,7 +22,7 @@ pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;
 pub use flagged::FlaggedServer;
 pub use hook::{Hook, HookResponse};
-pub use https::{Https, plain};
+pub use https::{ConnectionNumber, Https, plain};
 
 /// The storage of the server under test.
 pub enum Storage {

@@ -80,3 +80,18 @@ async fn a_closed_connection_has_not_sent_the_request() {
     let error = lease.send(request).await.err().expect("a closed connection");
     assert!(matches!(error, SendError::NotSent(_)) || error.into_inner().is_incomplete_message());
 }
+
+#[tokio::test]
+async fn a_request_that_was_not_sent_is_returned() {
+    let (pool, address) = (Pool::new(1), serve(0).await);
+    let mut lease = connect(&pool, &address).await;
+    // The server closes the connection at once.
+    while lease.ready().await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let request = Request::post("/").header("host", "x").body(Full::from("body")).expect("a request");
+    let failed = lease.try_send(request).await.err().expect("the connection is closed");
+    assert!(matches!(failed.error, SendError::NotSent(_)), "{}", failed.error);
+    let request = failed.request.expect("the request");
+    assert_eq!(request.into_body().collect().await.expect("a body").to_bytes(), "body");
+}

@@ -82,6 +82,11 @@ impl Identity {
         Identity { chain, key }
     }
 
+    /// Whether two identities present the same certificate.
+    pub fn has_same_certificate(&self, other: &Identity) -> bool {
+        self.chain == other.chain
+    }
+
     /// From PEM.
     pub fn pem(chain: &[u8], key: &[u8]) -> Result<Identity, PemError> {
         let chain = certificates(chain)?;

@@ -3,6 +3,7 @@
 //! because of the proxy's client certificate.
 
 pub mod availability;
+mod backends;
 mod discovery_cache;
 mod openapi;
 pub(crate) mod priorities;
@@ -25,6 +26,7 @@ use crate::outbound::user_headers::TrustedHeaders;
 use crate::storage::Storage;
 use crate::storage::cache::View;
 
+use backends::{Backend, Backends};
 use discovery_cache::DiscoveryCache;
 use openapi::{ExtensionDocuments, OpenApi};
 pub(crate) use proxy::forward;
@@ -69,6 +71,7 @@ pub(crate) struct Aggregator {
     trusted_headers: TrustedHeaders,
     services: View<ApiServices>,
     identity: Mutex<Option<(Instant, Arc<Identity>)>>,
+    backends: Backends,
     discovered: DiscoveryCache,
     openapi: OpenApi,
 }
@@ -84,6 +87,7 @@ impl Aggregator {
             trusted_headers,
             services,
             identity: Mutex::default(),
+            backends: Backends::default(),
             discovered: DiscoveryCache::default(),
             openapi: OpenApi::default(),
         }
@@ -120,13 +124,22 @@ impl Aggregator {
         Ok(client.with_server_name(Some(service.server_name())).with_dialer(self.dialer.clone()))
     }
 
+    /// The kept connections to an extension API server.
+    fn backend(&self, service: &Arc<ApiService>) -> Result<Arc<Backend>, TargetError> {
+        self.backends.get(service, self.identity()?)
+    }
+
     fn identity(&self) -> Result<Option<Arc<Identity>>, TargetError> {
         let Some(read) = &self.config.identity else { return Ok(None) };
         let mut kept = self.identity.lock();
         if let Some((_, identity)) = kept.as_ref().filter(|(since, _)| since.elapsed() < IDENTITY_AGE) {
             return Ok(Some(identity.clone()));
         }
-        let identity = Arc::new(read()?);
+        let mut identity = Arc::new(read()?);
+        // Kept connections belong to an identity: the same one stays.
+        if let Some((_, known)) = kept.as_ref().filter(|(_, known)| known.has_same_certificate(&identity)) {
+            identity = known.clone();
+        }
         *kept = Some((Instant::now(), identity.clone()));
         Ok(Some(identity))
     }

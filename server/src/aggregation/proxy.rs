@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use api::status::Status;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
-use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{Aggregator, ApiService};
 use crate::call::{Call, HttpResponse, text};
 use crate::outbound::user_headers::set_user;
-use crate::registry::subresources::proxy::forward::{self, drop_hop_headers};
+use crate::registry::subresources::proxy::forward::{self, RemoteBody, SendError, drop_hop_headers};
 use crate::registry::subresources::proxy::target::Target;
 use crate::request::info::percent_decode;
 use crate::request::request_body::RequestBody;
@@ -43,8 +42,12 @@ pub(crate) async fn forward(
     if !service.is_available {
         return Ok(unavailable());
     }
-    let target = match target(aggregator, service) {
-        Ok(target) => target,
+    let resolved = aggregator.backend(service).and_then(|backend| {
+        let target = backend.target(aggregator, service)?;
+        Ok((backend, target))
+    });
+    let (backend, target) = match resolved {
+        Ok(resolved) => resolved,
         Err(error) => {
             tracing::warn!(apiservice = service.name, %error, "extension API server cannot be called");
             return Ok(unavailable());
@@ -52,15 +55,15 @@ pub(crate) async fn forward(
     };
     let upgrade = call.content.upgrade.take();
     let request = outbound(aggregator, call, &target, upgrade.is_some())?;
-    let response = match forward::send(&target, request).await {
-        Ok(response) => response,
-        Err(error) => return Ok(text(503, &format!("error trying to reach service: {error}\n"))),
-    };
     match upgrade {
-        Some(client) if response.status() == http::StatusCode::SWITCHING_PROTOCOLS => {
-            Ok(forward::switch(response, client))
-        }
-        _ => Ok(inbound(response)),
+        None => Ok(backend.send(&target, request).await.map_or_else(|error| unreachable(&error), inbound)),
+        Some(client) => match forward::send(&target.with_http1(), request).await {
+            Ok(response) if response.status() == http::StatusCode::SWITCHING_PROTOCOLS => {
+                Ok(forward::switch(response, client))
+            }
+            Ok(response) => Ok(inbound(response)),
+            Err(error) => Ok(unreachable(&error)),
+        },
     }
 }
 
@@ -68,10 +71,8 @@ fn unavailable() -> HttpResponse {
     text(503, "service unavailable\n")
 }
 
-fn target(aggregator: &Aggregator, service: &ApiService) -> Result<Target, super::TargetError> {
-    let address = aggregator.resolve(&service.service)?;
-    let tls = aggregator.client(service)?.tls().clone();
-    Ok(Target::verified(address, tls, service.server_name(), Some(aggregator.dialer.clone())))
+fn unreachable(error: &SendError) -> HttpResponse {
+    text(503, &format!("error trying to reach service: {error}\n"))
 }
 
 fn outbound(
@@ -129,7 +130,7 @@ fn sorted_query(raw: &str) -> String {
 }
 
 /// A redirect could lead clients, and with them their credentials, to any address.
-fn inbound(mut response: Response<Incoming>) -> HttpResponse {
+fn inbound<B: RemoteBody>(mut response: Response<B>) -> HttpResponse {
     if response.status().is_redirection() && has_location(response.headers()) {
         return text(502, "the backend attempted to redirect this request, which is not permitted");
     }

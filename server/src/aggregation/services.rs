@@ -65,6 +65,13 @@ impl ApiService {
         format!("{}.{}.svc", self.service.name, self.service.namespace)
     }
 
+    /// Whether connections to one are connections to the other, as far as certificates decide.
+    pub(super) fn has_same_certificates(&self, other: &ApiService) -> bool {
+        self.insecure_skip_tls_verify == other.insecure_skip_tls_verify
+            && self.ca_bundle == other.ca_bundle
+            && self.server_name() == other.server_name()
+    }
+
     /// The certificates that it may have.
     pub(super) fn trust(&self) -> Result<Trust, TargetError> {
         match (self.insecure_skip_tls_verify, self.ca_bundle.as_str()) {

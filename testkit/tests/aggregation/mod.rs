@@ -11,9 +11,13 @@ use cluster::pki::{CertificateAndKey, Subject};
 use http::request::Parts;
 use http::{HeaderValue, Response, header};
 use http_body_util::Full;
+use http_client::tls;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
 use network::netlink::Rtnl;
 use stdx::wait::until_await;
-use testkit::{Client, Cluster, Https, plain};
+use testkit::{Client, Cluster, ConnectionNumber, Https, plain};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const NAME: &str = "v1.agg.example.com";
@@ -57,6 +61,10 @@ struct Backend {
 
 impl Backend {
     async fn start(cluster: &Cluster) -> Backend {
+        Backend::start_with(cluster, &[tls::HTTP2, tls::HTTP1]).await
+    }
+
+    async fn start_with(cluster: &Cluster, alpn: &[&[u8]]) -> Backend {
         let pki = cluster.pki();
         let ca = pki.read("ca").expect("a CA").expect("a CA");
         let subject = Subject {
@@ -79,7 +87,7 @@ impl Backend {
                 false => respond(parts, body),
             })
         };
-        Backend { https: Https::serve_responses(&pair, respond).await, ca, is_broken, is_old }
+        Backend { https: Https::serve_protocols(&pair, alpn, respond).await, ca, is_broken, is_old }
     }
 }
 
@@ -89,6 +97,7 @@ fn respond(parts: &Parts, body: &[u8]) -> Response<Full<Bytes>> {
         "/openapi/v2" => plain(200, OPENAPI_V2),
         "/openapi/v3" => plain(200, OPENAPI_V3),
         "/openapi/v3/apis/agg.example.com/v1" => plain(200, DOCUMENT_V3),
+        "/apis/agg.example.com/v1/echo" if parts.headers.contains_key(header::UPGRADE) => chat(parts),
         "/apis/agg.example.com/v1/echo" => echo(parts),
         "/apis/agg.example.com/v1/redirect" => {
             let mut response = plain(302, "");
@@ -100,11 +109,30 @@ fn respond(parts: &Parts, body: &[u8]) -> Response<Full<Bytes>> {
     }
 }
 
-/// A line for each header, after the method and the URI.
+/// A line for each header, after the method and the path, and the connection.
 fn echo(parts: &Parts) -> Response<Full<Bytes>> {
     let header =
         |(name, value): (&http::HeaderName, &HeaderValue)| format!("{name}: {}\n", value.to_str().unwrap_or(""));
-    plain(200, format!("{} {}\n{}", parts.method, parts.uri, parts.headers.iter().map(header).collect::<String>()))
+    let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
+    let connection = parts.extensions.get::<ConnectionNumber>().expect("a connection").0;
+    let headers: String = parts.headers.iter().map(header).collect();
+    plain(200, format!("{} {path}\n{:?} connection {connection}\n{headers}", parts.method, parts.version))
+}
+
+/// Changes to a protocol that answers one line.
+fn chat(parts: &Parts) -> Response<Full<Bytes>> {
+    let upgrade = parts.extensions.get::<OnUpgrade>().cloned().expect("an upgrade");
+    tokio::spawn(async move {
+        let mut stream = BufReader::new(TokioIo::new(upgrade.await.expect("an upgraded connection")));
+        stream.write_all(b"hello ").await.expect("a greeting");
+        let mut line = String::new();
+        stream.read_line(&mut line).await.expect("a line");
+        stream.write_all(line.as_bytes()).await.expect("the line");
+    });
+    let mut response = plain(101, "");
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("chat"));
+    response
 }
 
 fn api_service(service: &str) -> Tree {
@@ -310,6 +338,64 @@ fn services_without_endpoints_are_refused() {
         create(client, SERVICES, api_service("ext")).await;
         let condition = see(client, "FailedDiscoveryCheck").await;
         assert_eq!(condition.str("message"), "unsupported service type \"ExternalName\"");
+        cluster.stop().await;
+    });
+}
+
+/// A cluster with an available backend.
+async fn start_available(alpn: &[&[u8]]) -> (Cluster, Backend) {
+    let cluster = start().await;
+    let backend = Backend::start_with(&cluster, alpn).await;
+    create_service(&cluster.client, backend.https.address.port()).await;
+    let mut service = api_service("agg");
+    service.child("spec").set("insecureSkipTLSVerify", true);
+    create(&cluster.client, SERVICES, service).await;
+    see(&cluster.client, "Passed").await;
+    (cluster, backend)
+}
+
+#[test]
+fn connections_are_kept() {
+    in_namespace(async || {
+        for (alpn, version) in [(&[tls::HTTP2, tls::HTTP1][..], "HTTP/2.0"), (&[tls::HTTP1], "HTTP/1.1")] {
+            let (mut cluster, _backend) = start_available(alpn).await;
+            let client = &cluster.client;
+            let mut seen = Vec::new();
+            for _ in 0..5 {
+                let text = client.get(&format!("{GROUP_VERSION}/echo")).await.text();
+                let line = text.lines().nth(1).expect("a line").to_string();
+                assert!(line.starts_with(version), "{text}");
+                assert_eq!(text.contains("\nhost: "), version == "HTTP/1.1", "{text}");
+                seen.push(line);
+            }
+            seen.dedup();
+            assert_eq!(seen.len(), 1, "{seen:?}");
+            let things = format!("{GROUP_VERSION}/namespaces/default/things");
+            let large = tree! { "kind" => "Thing", "text" => "x".repeat(300_000) };
+            let reply = client.post(&things, &large).await;
+            assert_eq!((reply.code, reply.tree()), (201, large));
+            cluster.stop().await;
+        }
+    });
+}
+
+#[test]
+fn connections_are_upgraded() {
+    in_namespace(async || {
+        let (mut cluster, _backend) = start_available(&[tls::HTTP2, tls::HTTP1]).await;
+        let mut request = testkit::client::get(&format!("{GROUP_VERSION}/echo"));
+        request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        request.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("chat"));
+        let response = http_client::send_once(cluster.client.dial().await, request).await.expect("a response");
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()[header::UPGRADE]),
+            (101, &HeaderValue::from_static("chat"))
+        );
+        let mut stream = TokioIo::new(hyper::upgrade::on(response).await.expect("an upgraded connection"));
+        stream.write_all(b"world\n").await.expect("sent");
+        let mut text = [0; 12];
+        stream.read_exact(&mut text).await.expect("a response");
+        assert_eq!(&text, b"hello world\n");
         cluster.stop().await;
     });
 }

@@ -47,6 +47,7 @@ pub(crate) async fn run(aggregator: Arc<Aggregator>, registry: Arc<Registry>) {
         checks.retain(|name, _| is_known(name));
         aggregator.discovered.retain(is_known);
         aggregator.openapi.retain(is_known);
+        aggregator.backends.retain(is_known);
         for service in &services {
             let check = checks.entry(service.name.clone()).or_default();
             if check.begin(Inputs::read(&registry.storage, service)) {

@@ -6,7 +6,7 @@ use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
-use http_client::{Address, ConnectError, Stream};
+use http_client::{ConnectError, Stream};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
@@ -128,9 +128,13 @@ pub(crate) async fn send<B>(target: &Target, request: Request<B>) -> Result<Resp
 where
     B: http_body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
+    Ok(http_client::send_once(open(target).await?, request).await?)
+}
+
+/// Opens a connection to the target.
+pub(crate) async fn open(target: &Target) -> Result<Stream, SendError> {
     let stream = tokio::time::timeout(target.timeout, connect(target));
-    let stream = stream.await.map_err(|_| SendError::Timeout { target: target.authority() })??;
-    Ok(http_client::send_once(stream, request).await?)
+    stream.await.map_err(|_| SendError::Timeout { target: target.authority() })?
 }
 
 async fn connect(target: &Target) -> Result<Stream, SendError> {
@@ -140,8 +144,7 @@ async fn connect(target: &Target) -> Result<Stream, SendError> {
         }
         error => SendError::Tls(error),
     };
-    let name = target.server_name.as_ref().unwrap_or(&target.host).clone();
-    let address = Address { name, ..Address::new(target.tls.is_some(), &target.host, target.port) };
+    let address = target.address();
     let stream = match (&target.dialer, &target.node) {
         (Some(dialer), Some(node)) => dialer.connect_node(node, &address, target.tls.as_ref()).await,
         (Some(dialer), None) => dialer.connect(&address, target.tls.as_ref()).await,
@@ -190,19 +193,26 @@ fn page_encoding(headers: &HeaderMap) -> Option<Encoding> {
 }
 
 /// A response whose body is streamed.
-pub(crate) fn streamed(response: Response<Incoming>) -> HttpResponse {
+pub(crate) fn streamed<B: RemoteBody>(response: Response<B>) -> HttpResponse {
     let (mut parts, body) = response.into_parts();
     // The HTTP version is that of the client's connection.
     parts.version = http::Version::default();
     Response::from_parts(parts, Body::Stream(StreamBody::new(Remote { body })))
 }
 
+/// The body of a target's response.
+pub(crate) trait RemoteBody:
+    http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin + Send + 'static
+{
+}
+impl<B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin + Send + 'static> RemoteBody for B {}
+
 /// A body from the target.
-struct Remote {
-    body: Incoming,
+struct Remote<B> {
+    body: B,
 }
 
-impl Source for Remote {
+impl<B: RemoteBody> Source for Remote<B> {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             match self.body.frame().await? {

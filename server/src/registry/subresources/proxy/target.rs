@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::Tree;
 use api::status::Status;
-use http_client::{Trust, tls};
+use http_client::{Address, Trust, tls};
 use rustls::ClientConfig;
 
 use crate::call::Call;
@@ -66,6 +66,18 @@ impl Target {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),
         }
+    }
+
+    /// The same target without HTTP/2, which cannot change to other protocols.
+    pub(crate) fn with_http1(&self) -> Target {
+        let tls = self.tls.as_deref().map(|config| Arc::new(tls::with_alpn(config, &[tls::HTTP1])));
+        Target { tls, ..self.clone() }
+    }
+
+    /// The address, with the name in the certificate.
+    pub(crate) fn address(&self) -> Address {
+        let name = self.server_name.as_ref().unwrap_or(&self.host).clone();
+        Address { name, ..Address::new(self.tls.is_some(), &self.host, self.port) }
     }
 
     pub(crate) fn url(&self) -> String {
