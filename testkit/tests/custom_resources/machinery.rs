@@ -1,11 +1,19 @@
 //! The generic features of objects, for custom resources: admission, quota, authorization, shapes and watches.
 
+use std::time::Duration;
+
 use api::{list, tree};
 use testkit::Hook;
 
 use super::*;
 
-on_engines![reads_have_all_shapes, dry_runs_leave_nothing, webhooks_admit_objects, roles_grant_access];
+on_engines![
+    reads_have_all_shapes,
+    dry_runs_leave_nothing,
+    webhooks_admit_objects,
+    requests_in_flight_keep_their_schema,
+    roles_grant_access
+];
 
 async fn reads_have_all_shapes(storage: Storage) {
     let mut cluster = Cluster::start(storage).await;
@@ -51,6 +59,24 @@ async fn dry_runs_leave_nothing(storage: Storage) {
     cluster.stop().await;
 }
 
+/// Registers a webhook for new Widgets.
+async fn register(client: &Client, kind: &str, config: Tree) {
+    let webhook = tree! {
+        "name" => "widgets.example.com", "sideEffects" => "None", "admissionReviewVersions" => list!["v1"],
+        "clientConfig" => config,
+        "rules" => list![tree! {
+            "operations" => list!["CREATE"], "apiGroups" => list!["stable.example.com"],
+            "apiVersions" => list!["*"], "resources" => list!["widgets"],
+        }],
+    };
+    let object = tree! {
+        "apiVersion" => "admissionregistration.k8s.io/v1", "kind" => format!("{kind}WebhookConfiguration"),
+        "metadata" => tree! { "name" => "widgets" }, "webhooks" => list![webhook],
+    };
+    let path = format!("/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations", kind.to_lowercase());
+    assert_eq!(client.post(&path, &object).await.code, 201);
+}
+
 async fn webhooks_admit_objects(storage: Storage) {
     let hook = Hook::start(&[], |path, review| match path {
         "/mutate" => Hook::patch(review, r#"[{"op":"add","path":"/spec/replicas","value":4}]"#),
@@ -64,20 +90,7 @@ async fn webhooks_admit_objects(storage: Storage) {
     let client = &cluster.client;
     define(client, &definition(SPEC)).await;
     for (kind, path) in [("Mutating", "/mutate"), ("Validating", "/validate")] {
-        let webhook = tree! {
-            "name" => "widgets.example.com", "sideEffects" => "None", "admissionReviewVersions" => list!["v1"],
-            "clientConfig" => hook.by_url(path),
-            "rules" => list![tree! {
-                "operations" => list!["CREATE"], "apiGroups" => list!["stable.example.com"],
-                "apiVersions" => list!["*"], "resources" => list!["widgets"],
-            }],
-        };
-        let object = tree! {
-            "apiVersion" => "admissionregistration.k8s.io/v1", "kind" => format!("{kind}WebhookConfiguration"),
-            "metadata" => tree! { "name" => "widgets" }, "webhooks" => list![webhook],
-        };
-        let path = format!("/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations", kind.to_lowercase());
-        assert_eq!(client.post(&path, &object).await.code, 201);
+        register(client, kind, hook.by_url(path)).await;
     }
     let created = client.post(WIDGETS, &widget("a", r#"{"size":"small"}"#)).await;
     assert_eq!(
@@ -92,6 +105,36 @@ async fn webhooks_admit_objects(storage: Storage) {
     let (_, review) = hook.asked().pop().expect("a review");
     assert_eq!(review.str("request.kind.kind"), "Widget");
     assert_eq!(review.str("request.object.metadata.name"), "b");
+    cluster.stop().await;
+}
+
+/// The definition changes while a webhook holds a request, which is validated afterwards.
+async fn requests_in_flight_keep_their_schema(storage: Storage) {
+    let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
+    let (release, released) = std::sync::mpsc::channel();
+    let released = stdx::sync::Mutex::new(released);
+    let hook = Hook::start(&[], move |_, review| {
+        let _ = arrived.send(());
+        tokio::task::block_in_place(|| released.lock().recv_timeout(Duration::from_secs(20)).expect("released"));
+        Hook::reply(review, true, tree! {})
+    })
+    .await;
+    let mut cluster = Cluster::start(storage).await;
+    let client = &cluster.client;
+    define(client, &definition(SPEC)).await;
+    register(client, "Mutating", hook.by_url("/hold")).await;
+    let small = widget("a", r#"{"size":"small"}"#);
+    let change = async {
+        arrivals.recv().await.expect("the webhook is called");
+        let patch = r#"[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size/enum","value":["large"]}]"#;
+        let path = format!("{DEFINITIONS}/widgets.stable.example.com");
+        assert_eq!(client.patch(&path, "json", patch).await.code, 200);
+        release.send(()).expect("the webhook waits");
+    };
+    let (created, ()) = tokio::join!(client.post(WIDGETS, &small), change);
+    assert_eq!(created.code, 201, "{}", created.text());
+    release.send(()).expect("the webhook waits");
+    assert_eq!(client.post(WIDGETS, &widget("b", r#"{"size":"small"}"#)).await.code, 422, "the new schema");
     cluster.stop().await;
 }
 

@@ -61,6 +61,12 @@ fn drive(kubectl: &Kubectl<'_>) {
     kubectl.shows(&format!("get {resource} mine -o jsonpath={{.spec.replicas}}"), "1");
     kubectl.shows(&format!("explain crontabs.spec.cronSpec --api-version={group}/v1"), "When the jobs run.");
     kubectl.fails(apply, &object(&group, "bad"), "should match");
+    // Validated by kubectl with the OpenAPI document if it is old, and by the server otherwise.
+    let unknown = object(&group, "* * * * */5").replace("image: a", "imago: a");
+    for verb in ["apply", "create"] {
+        kubectl.fails(&[verb, "--validate=true", "-f", "-"], &unknown, "unknown field");
+    }
+    kubectl.fails(apply, &object(&group, "* * * * */5").replace("image: a", "image: [a]"), "image");
     kubectl.run(&format!("scale {resource}/mine --replicas=3"));
     kubectl.shows(&format!("get {resource} mine -o jsonpath={{.spec.replicas}}"), "3");
     // A separate object: kubectl migrates fields of client-side apply to server-side apply.
