@@ -49,6 +49,8 @@ mod check;
 mod cost;
 mod env;
 mod estimate;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod library;
 pub mod limits;
 mod program;
