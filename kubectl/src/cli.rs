@@ -26,7 +26,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(arguments: Vec<String>) -> Result<()> {
-    let arguments = kuberc::expand_alias(arguments)?;
+    let (arguments, is_alias) = kuberc::expand_alias(arguments).map_err(kuberc::failed)?;
     let (command, path, rest) = find(&arguments)?;
     let Some(function) = command.run else { return group_help(command, &path, &rest) };
     let mut groups: Vec<&[crate::flags::Flag]> = command.flags.to_vec();
@@ -37,10 +37,10 @@ fn run(arguments: Vec<String>) -> Result<()> {
             print!("{}", help::command(command, &path));
             return Ok(());
         }
-        Err(error) => return Err(usage(&error, &groups, &path)),
+        Err(error) => return Err(usage(&error, &groups, &path, command.flag_error_code)),
     };
     let mut context = Context::new(path, parsed.arguments, parsed.dash, parsed.values);
-    kuberc::set_defaults(&mut context)?;
+    kuberc::apply(&mut context, is_alias).map_err(kuberc::failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(function(&context));
     let flushed = context.flush();
@@ -56,15 +56,19 @@ fn run(arguments: Vec<String>) -> Result<()> {
     Ok(())
 }
 
-fn usage(error: &ParseError, groups: &[&[crate::flags::Flag]], path: &str) -> Error {
-    let mut text = format!("{error}\nSee '{path} --help' for usage.");
+fn usage(error: &ParseError, groups: &[&[crate::flags::Flag]], path: &str, code: u8) -> Error {
+    // Commands with a code of their own report invalid flags as they report invalid arguments.
+    let mut text = match code {
+        1 => format!("{error}\nSee '{path} --help' for usage."),
+        _ => format!("error: {error}\nSee '{path} -h' for help and examples"),
+    };
     if let ParseError::Unknown(name) = error {
         let names = groups.iter().flat_map(|group| group.iter()).filter(|flag| !flag.is_hidden).map(|flag| flag.name);
         if let Some(nearest) = suggest::nearest(name, names) {
             text.push_str(&format!("\nhint: did you mean --{nearest}?"));
         }
     }
-    Error::Message(text)
+    if code == 1 { Error::Message(text) } else { Error::Command { message: text, code } }
 }
 
 /// The command that the arguments name, its path, and the arguments without the names. Global flags may come first.
@@ -150,6 +154,6 @@ fn group_help(command: &'static Command, path: &str, rest: &[String]) -> Result<
             print!("{}", help::command(command, path));
             Ok(())
         }
-        Err(error) => Err(usage(&error, groups, path)),
+        Err(error) => Err(usage(&error, groups, path, command.flag_error_code)),
     }
 }

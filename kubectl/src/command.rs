@@ -27,6 +27,8 @@ pub(crate) struct Command {
     pub(crate) group: &'static str,
     /// Flags end at the first positional argument, since the rest is another program's.
     pub(crate) stops_at_arguments: bool,
+    /// The exit code for invalid flags: 1, unless that code says something else.
+    pub(crate) flag_error_code: u8,
 }
 
 impl Command {
@@ -43,6 +45,7 @@ impl Command {
         run: None,
         group: "",
         stops_at_arguments: false,
+        flag_error_code: 1,
     };
 
     /// The child with a name or an alias.

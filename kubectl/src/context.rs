@@ -13,7 +13,7 @@ use crate::discovery::{Cache, Mapper, Resource, read_groups};
 use crate::error::{Error, Result, message};
 use crate::flags::{Kind, Values};
 use crate::kubeconfig::{self, Config, Connection, Impersonation, Overrides, Paths};
-use crate::transport::{Client, Options, RequestLog, Warnings};
+use crate::transport::{Client, Options, PluginPolicy, RequestLog, Warnings};
 
 /// The exit code after SIGPIPE.
 const BROKEN_PIPE: u8 = 141;
@@ -28,6 +28,8 @@ pub(crate) struct Context {
     /// How many arguments come before `--`.
     pub(crate) dash: Option<usize>,
     pub(crate) flags: Values,
+    /// Which credential plugins the user allows.
+    pub(crate) plugin_policy: PluginPolicy,
     out: RefCell<std::io::BufWriter<std::io::Stdout>>,
     written: Cell<usize>,
     warnings: Warnings,
@@ -45,6 +47,7 @@ impl Context {
             args,
             dash,
             flags,
+            plugin_policy: PluginPolicy::default(),
             out: RefCell::new(std::io::BufWriter::with_capacity(64 * 1024, std::io::stdout())),
             written: Cell::new(0),
             warnings: Warnings::default(),
@@ -175,6 +178,7 @@ impl Context {
                     warnings: self.warnings.clone(),
                     timeout: self.request_timeout()?,
                     command: self.path.clone(),
+                    plugin_policy: self.plugin_policy.clone(),
                 };
                 Client::new(self.connection()?, options).await
             })

@@ -187,7 +187,8 @@ fn invalid(status: &Status) -> String {
     }
     match causes.as_slice() {
         [] => text,
-        [one] => format!("{text}: {one}"),
+        // A line feed of its own, besides the one that a cause may end with.
+        [one] => format!("{text}: {one}\n"),
         many => format!("{text}: \n{}", many.iter().map(|line| format!("* {line}\n")).collect::<String>()),
     }
 }

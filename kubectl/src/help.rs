@@ -89,7 +89,7 @@ pub(crate) fn flags(groups: &[&[Flag]]) -> String {
 fn default(flag: &Flag) -> String {
     match flag.kind {
         Kind::Text => format!("'{}'", flag.default),
-        Kind::Array | Kind::Slice => format!("[{}]", flag.default),
+        Kind::Array | Kind::Slice | Kind::Pairs => format!("[{}]", flag.default),
         _ => flag.default.to_string(),
     }
 }

@@ -1,14 +1,16 @@
 //! `diff` and `kustomize`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use api::{Tree, json, yaml};
 use http::Method;
 
-use super::apply::compute;
+use super::apply::{compute, find_pruned, prune_types};
 use super::common::{LAST_APPLIED, patch_kind, with_last_applied};
 use crate::command::Command;
 use crate::context::Context;
+use crate::discovery::Resource;
 use crate::error::{Error, Result, message};
 use crate::flags::{Flag, Kind, switch, text, typed};
 use crate::objects::{FILES, Info, SELECTOR, Select, get_object};
@@ -18,10 +20,17 @@ const FLAGS: &[Flag] = &[
     typed("concurrency", '\0', Kind::Int, "1", "Objects to process at the same time.").hidden(),
     text("field-manager", '\0', "kubectl-client-side-apply", "The name of the manager of the fields that are set."),
     switch("force-conflicts", '\0', "Take fields over from other managers, with --server-side."),
-    switch("prune", '\0', "Show what --prune of apply would delete.").hidden(),
-    typed("prune-allowlist", '\0', Kind::Array, "", "").hidden(),
+    switch("prune", '\0', "Show what --prune of apply would delete too."),
+    typed(
+        "prune-allowlist",
+        '\0',
+        Kind::Array,
+        "",
+        "Types to prune instead of the default ones, as <group/version/kind>.",
+    ),
     switch("server-side", '\0', "Let the server merge the configuration."),
     switch("show-managed-fields", '\0', "Compare managedFields too."),
+    switch("show-secrets", '\0', "Show the values of secrets."),
 ];
 
 pub(crate) static DIFF: Command = Command {
@@ -31,6 +40,7 @@ pub(crate) static DIFF: Command = Command {
     flags: &[FLAGS, FILES, SELECTOR],
     run: Some(|context| Box::pin(diff(context))),
     group: "Advanced Commands",
+    flag_error_code: 2,
     ..Command::EMPTY
 };
 
@@ -47,26 +57,32 @@ async fn compare(context: &Context) -> Result<()> {
     if !context.args.is_empty() {
         return context.usage_error(&format!("Unexpected args: [{}]", context.args.join(" ")));
     }
-    if context.flags.bool("prune") {
-        return message("--prune is not supported by diff: use kubectl apply --prune --dry-run=server");
-    }
     let select = Select { is_latest: false, ..Select::of(context) };
     if select.files.is_empty() {
         return message("must specify one of -f and -k");
     }
+    let types = if context.flags.bool("prune") { prune_types(context).await? } else { Vec::new() };
     let directories = Directories::new()?;
+    let (mut visited, mut namespaces) = (BTreeSet::new(), BTreeSet::new());
     for info in select.find(context).await?.infos()? {
         let live = match get_object(context, &info.resource, &info.namespace, &info.name, "").await {
             Ok(live) => Some(live),
             Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error),
         };
+        if info.resource.is_namespaced {
+            namespaces.insert(info.namespace.clone());
+        }
+        visited.extend(live.as_ref().map(|live| live.str("metadata.uid").to_string()));
         let merged = merged(context, &info, live.as_ref()).await?;
         let (live, merged) = masked(context, &info, live, merged);
         if let Some(live) = live {
             write(&directories.live, &info, &live)?;
         }
         write(&directories.merged, &info, &merged)?;
+    }
+    for resource in &types {
+        write_pruned(context, &directories, resource, &visited, &namespaces).await?;
     }
     context.flush()?;
     let status = program(&directories).status().await;
@@ -77,6 +93,25 @@ async fn compare(context: &Context) -> Result<()> {
         Some(1) => Err(Error::Exit(1)),
         code => Err(Error::Command { message: format!("exit status {}", code.unwrap_or(2)), code: 2 }),
     }
+}
+
+/// Writes what `apply --prune` would delete: it is live, and not in the merged configuration.
+async fn write_pruned(
+    context: &Context,
+    directories: &Directories,
+    resource: &Resource,
+    visited: &BTreeSet<String>,
+    namespaces: &BTreeSet<String>,
+) -> Result<()> {
+    let outside = BTreeSet::from([String::new()]);
+    let namespaces = if resource.is_namespaced { namespaces } else { &outside };
+    for namespace in namespaces {
+        for info in find_pruned(context, visited, resource, namespace).await? {
+            let (live, _) = masked(context, &info, Some(info.object.clone()), Tree::Null);
+            live.iter().try_for_each(|live| write(&directories.live, &info, live))?;
+        }
+    }
+    Ok(())
 }
 
 /// The two directories, which are removed at the end.
@@ -152,6 +187,9 @@ async fn merged(context: &Context, info: &Info, live: Option<&Tree>) -> Result<T
         return client.tree(&request).await;
     };
     let body = compute(info, &with_last_applied(&info.object), live)?;
+    if body == b"{}" {
+        return Ok(live.clone());
+    }
     let request = Request::new(Method::PATCH, info.path())
         .query("dryRun", "All")
         .query("fieldManager", flags.str("field-manager"))
@@ -176,7 +214,8 @@ fn masked(context: &Context, info: &Info, live: Option<Tree>, merged: Tree) -> (
         object
     };
     let (mut live, mut merged) = (live.map(shown), shown(merged));
-    if info.resource.kind == "Secret" && info.resource.group.is_empty() {
+    let is_secret = info.resource.kind == "Secret" && info.resource.group.is_empty();
+    if is_secret && !context.flags.bool("show-secrets") {
         let before = live.as_ref().map(|live| live.at("data").clone()).unwrap_or_default();
         let after = merged.at("data").clone();
         let mask = |object: &mut Tree, other: &Tree, changed: &str| {

@@ -20,12 +20,16 @@ pub(crate) fn suffix(content: &[u8]) -> String {
 
 /// The hash in hexadecimal digits.
 pub(crate) fn sha256(content: &[u8]) -> String {
+    sha256_bytes(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The hash.
+pub(crate) fn sha256_bytes(content: &[u8]) -> Vec<u8> {
     let provider = http_client::tls::provider();
     let suites = provider.cipher_suites.iter();
     let hash = suites.filter_map(|suite| suite.tls13()).map(|suite| suite.common.hash_provider);
     let hash = hash.into_iter().find(|hash| hash.algorithm() == HashAlgorithm::SHA256);
-    let Some(hash) = hash else { return String::new() };
-    hash.hash(content).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.map(|hash| hash.hash(content).as_ref().to_vec()).unwrap_or_default()
 }
 
 #[cfg(test)]

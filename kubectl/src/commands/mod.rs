@@ -10,6 +10,7 @@ mod completion;
 mod config;
 mod cp;
 mod create;
+mod debug;
 mod delete;
 mod describe;
 mod diff;
@@ -21,6 +22,7 @@ mod explain;
 mod expose;
 mod get;
 mod hash;
+mod kuberc;
 mod logs;
 mod metadata;
 mod nodes;
@@ -74,6 +76,7 @@ pub(crate) static ROOT: Command = Command {
         &port_forward::PORT_FORWARD,
         &proxy::PROXY,
         &cp::CP,
+        &debug::DEBUG,
         &auth::AUTH,
         &events::EVENTS,
         &diff::DIFF,
@@ -86,9 +89,11 @@ pub(crate) static ROOT: Command = Command {
         &metadata::ANNOTATE,
         &api_resources::API_RESOURCES,
         &api_versions::API_VERSIONS,
+        &kuberc::ALPHA,
         &completion::COMPLETION,
         &completion::COMPLETE,
         &config::CONFIG,
+        &kuberc::KUBERC,
         &plugin::PLUGIN,
         &options::OPTIONS,
         &version::VERSION,

@@ -144,7 +144,7 @@ fn check(context: &Context) -> Result<()> {
 }
 
 /// The grammar of image references: an optional registry, a path in lower case, an optional tag and digest.
-fn is_image(text: &str) -> bool {
+pub(super) fn is_image(text: &str) -> bool {
     let (rest, digest) = text.split_once('@').map_or((text, None), |(rest, digest)| (rest, Some(digest)));
     if let Some(digest) = digest {
         let Some((algorithm, hex)) = digest.split_once(':') else { return false };

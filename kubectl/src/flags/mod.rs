@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Array,
     /// Repeated, or separated by commas.
     Slice,
+    /// `key=value`, repeated or separated by commas.
+    Pairs,
 }
 
 /// A flag of a command.
@@ -140,9 +142,22 @@ impl Values {
         }
     }
 
+    /// The pairs of a flag in their order; the last of equal keys wins.
+    pub(crate) fn pairs(&self, name: &str) -> Vec<(String, String)> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for (key, value) in self.set.get(name).into_iter().flatten().flat_map(|text| value::split_pairs(text)) {
+            pairs.retain(|(known, _)| *known != key);
+            pairs.push((key, value));
+        }
+        pairs
+    }
+
     /// Sets a default of the user's preferences: it loses against the command line.
-    pub(crate) fn set_default(&mut self, name: &str, text: &str) {
-        let Some(flag) = self.known.get(name) else { return };
-        self.set.entry(flag.name).or_insert_with(|| vec![text.to_string()]);
+    pub(crate) fn set_default(&mut self, name: &str, text: &str) -> Result<(), ParseError> {
+        let Some(flag) = self.known.get(name).copied() else { return Err(ParseError::Unknown(name.to_string())) };
+        if !self.changed(name) {
+            self.add(&flag, text)?;
+        }
+        Ok(())
     }
 }

@@ -112,7 +112,7 @@ impl Values {
         Ok(rest)
     }
 
-    fn add(&mut self, flag: &Flag, text: &str) -> Result<(), ParseError> {
+    pub(super) fn add(&mut self, flag: &Flag, text: &str) -> Result<(), ParseError> {
         if let Err(problem) = check(flag, text) {
             let name = match flag.short {
                 '\0' => format!("\"--{}\"", flag.name),
@@ -139,6 +139,7 @@ mod tests {
         typed("timeout", '\0', Kind::Duration, "0s", ""),
         typed("verbs", '\0', Kind::Slice, "", ""),
         text("dry-run", '\0', "none", "").bare("unchanged"),
+        typed("env", '\0', Kind::Pairs, "", ""),
     ];
 
     fn run(line: &str) -> Result<Parsed, ParseError> {
@@ -161,6 +162,13 @@ mod tests {
     }
 
     #[test]
+    fn pairs_are_divided_at_commas() {
+        let values = run("--env A=1,B=x=y --env C=a,b --env A=2").expect("valid").values;
+        let pair = |key: &str, value: &str| (key.to_string(), value.to_string());
+        assert_eq!(values.pairs("env"), [pair("B", "x=y"), pair("C", "a,b"), pair("A", "2")]);
+    }
+
+    #[test]
     fn errors_have_upstreams_texts() {
         let check = |line: &str, want: &str| assert_eq!(run(line).expect_err(line).to_string(), want);
         check("--nope", "unknown flag: --nope");
@@ -175,6 +183,7 @@ mod tests {
             "--all=x",
             "invalid argument \"x\" for \"-A, --all\" flag: strconv.ParseBool: parsing \"x\": invalid syntax",
         );
+        check("--env=x", "invalid argument \"x\" for \"--env\" flag: x must be formatted as key=value");
         check("--timeout=5", "invalid argument \"5\" for \"--timeout\" flag: time: missing unit in duration \"5\"");
     }
 }

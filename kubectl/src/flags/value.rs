@@ -54,6 +54,27 @@ pub(super) fn split_csv(text: &str) -> Vec<String> {
     all
 }
 
+/// `key=value` pairs. A text with one `=` is one pair, whose value may have commas.
+pub(super) fn split_pairs(text: &str) -> Vec<(String, String)> {
+    let items = if text.matches('=').count() == 1 { vec![text.to_string()] } else { split_csv(text) };
+    items
+        .iter()
+        .filter_map(|item| item.split_once('='))
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect()
+}
+
+fn check_pairs(text: &str) -> Result<(), String> {
+    match text.matches('=').count() {
+        1 => Ok(()),
+        0 => Err(format!("{text} must be formatted as key=value")),
+        _ => match split_csv(text).iter().find(|item| !item.contains('=')) {
+            Some(item) => Err(format!("{item} must be formatted as key=value")),
+            None => Ok(()),
+        },
+    }
+}
+
 /// The problem of a value, in the words of Go's parser.
 pub(super) fn check(flag: &Flag, text: &str) -> Result<(), String> {
     let number = |function: &str, low: i64, high: i64| {
@@ -72,6 +93,7 @@ pub(super) fn check(flag: &Flag, text: &str) -> Result<(), String> {
             Err(format!("strconv.ParseBool: parsing {}: invalid syntax", api::field::go_quote(text)))
         }
         Kind::Int | Kind::Int64 => number("ParseInt", i64::MIN, i64::MAX),
+        Kind::Pairs => check_pairs(text),
         Kind::Int32 => number("ParseInt", i32::MIN.into(), i32::MAX.into()),
         Kind::Duration => api::time::parse_duration(text).map(drop).map_err(|error| error.to_string()),
         _ => Ok(()),

@@ -9,7 +9,7 @@ mod select;
 
 pub(crate) use files::{Files, read_documents};
 pub(crate) use guess::guess;
-pub(crate) use parse::{documents, parse_document};
+pub(crate) use parse::{DocumentError, documents, parse_document};
 pub(crate) use select::{Found, ListQuery, Select, Target, flatten, get_named, get_object, list_pages, split_list};
 
 use api::Tree;

@@ -86,11 +86,8 @@ pub(crate) enum DocumentError {
 /// One document; `first_line` is where it begins in its file.
 pub(crate) fn parse_document(text: &[u8], first_line: usize) -> Result<Tree, DocumentError> {
     if is_json(text) {
-        let Err(error) = json::decode(text) else {
-            return json::decode(text).map_err(|error| at_json(text, first_line, error));
-        };
         // A flow mapping of YAML may look like JSON.
-        return yaml::decode(text).map_err(|_| at_json(text, first_line, error));
+        return json::decode(text).or_else(|error| yaml::decode(text).map_err(|_| at_json(text, first_line, error)));
     }
     yaml::decode(text).map_err(|error| {
         let place = match error.line() {

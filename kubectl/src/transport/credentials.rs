@@ -11,6 +11,7 @@ use stdx::sync::Mutex;
 
 use super::oidc::Provider;
 use super::plugin::{Plugin, PluginCredential};
+use super::policy::PluginPolicy;
 use crate::error::{Error, Result};
 use crate::kubeconfig::Connection;
 
@@ -33,8 +34,8 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    pub(super) async fn new(connection: &Connection) -> Result<Credentials> {
-        let source = source(connection).await?;
+    pub(super) async fn new(connection: &Connection, policy: &PluginPolicy) -> Result<Credentials> {
+        let source = source(connection, policy).await?;
         let identity = match &connection.identity {
             Some((chain, key)) => Some(identity(chain, key)?),
             None => None,
@@ -93,7 +94,7 @@ impl Credentials {
     }
 }
 
-async fn source(connection: &Connection) -> Result<Source> {
+async fn source(connection: &Connection, policy: &PluginPolicy) -> Result<Source> {
     if !connection.token.is_empty() {
         return bearer(&connection.token).map(Source::Static);
     }
@@ -104,7 +105,7 @@ async fn source(connection: &Connection) -> Result<Source> {
         return header(&format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))).map(Source::Static);
     }
     if let Some(exec) = &connection.exec {
-        let plugin = Plugin::new(exec, connection)?;
+        let plugin = Plugin::new(exec, connection, policy)?;
         let current = Mutex::new(plugin.run().await?);
         return Ok(Source::Plugin { plugin, current });
     }

@@ -7,12 +7,14 @@ mod gzip;
 mod log;
 mod oidc;
 mod plugin;
+mod policy;
 mod proxy;
 mod response;
 mod upgrade;
 mod warnings;
 
 pub(crate) use log::RequestLog;
+pub(crate) use policy::PluginPolicy;
 pub(crate) use response::{Response, ResponseBody};
 pub(crate) use warnings::Warnings;
 
@@ -155,6 +157,7 @@ pub(crate) struct Options {
     pub(crate) timeout: Option<Duration>,
     /// `kubectl get`, which the server's audit log can show.
     pub(crate) command: String,
+    pub(crate) plugin_policy: PluginPolicy,
 }
 
 /// The client of one server as one user.
@@ -169,7 +172,7 @@ pub(crate) struct Client {
 impl Client {
     /// A client; it connects with its first request.
     pub(crate) async fn new(connection: &Connection, options: Options) -> Result<Arc<Client>> {
-        let credentials = Credentials::new(connection).await?;
+        let credentials = Credentials::new(connection, &options.plugin_policy).await?;
         let dialer = Dialer::new(connection, credentials.identity()?)?;
         let headers = headers(connection, &options)?;
         Ok(Arc::new(Client { dialer, credentials, connections: http_client::Pool::new(16), headers, options }))

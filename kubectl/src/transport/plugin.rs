@@ -7,6 +7,7 @@ use std::process::Stdio;
 use api::{Tree, json, tree};
 use tokio::process::Command;
 
+use super::policy::PluginPolicy;
 use crate::clock;
 use crate::error::{Error, Result, message};
 use crate::kubeconfig::{Connection, Exec};
@@ -40,7 +41,7 @@ pub(super) struct Plugin {
 }
 
 impl Plugin {
-    pub(super) fn new(exec: &Exec, connection: &Connection) -> Result<Plugin> {
+    pub(super) fn new(exec: &Exec, connection: &Connection, policy: &PluginPolicy) -> Result<Plugin> {
         let spec = exec.spec.clone();
         let api_version = spec.str("apiVersion").to_string();
         let version = match api_version.strip_prefix(&format!("{GROUP}/")) {
@@ -73,6 +74,9 @@ impl Plugin {
         }
         // A name without a slash is looked up in PATH; a path is relative to the kubeconfig.
         let command = if name.contains('/') { exec.directory.join(name) } else { PathBuf::from(name) };
+        if let Some(refusal) = policy.refusal(&command) {
+            return failure(&refusal);
+        }
         let is_interactive = mode != "Never" && has_terminal;
         let info = info(&spec, &api_version, connection, is_interactive);
         Ok(Plugin { spec, command, version, is_interactive, info })
@@ -94,10 +98,10 @@ impl Plugin {
         };
         if !output.status.success() {
             let code = output.status.code().unwrap_or(-1);
-            return self.failure(&format!("executable {} failed with exit code {code}", self.command.display()));
+            return failure(&format!("executable {} failed with exit code {code}", self.command.display()));
         }
         if output.stdout.len() > MAX_OUTPUT {
-            return self.failure("the response is too long");
+            return failure("the response is too long");
         }
         self.parse(&output.stdout)
     }
@@ -113,41 +117,41 @@ impl Plugin {
                 "\n\nIt looks like you are trying to use a client-go credential plugin that is not installed.\n\n{hint}"
             ));
         }
-        self.failure(&text)
-    }
-
-    fn failure<T>(&self, text: &str) -> Result<T> {
-        let reason = format!("getting credentials: exec: {text}");
-        Err(Error::Connect { host: String::new(), reason, is_refused: false })
+        failure(&text)
     }
 
     fn parse(&self, bytes: &[u8]) -> Result<PluginCredential> {
         let response = match json::decode(bytes) {
             Ok(response) => response,
-            Err(error) => return self.failure(&format!("decoding stdout: {error}")),
+            Err(error) => return failure(&format!("decoding stdout: {error}")),
         };
         let (api_version, kind) = (response.str("apiVersion"), response.str("kind"));
         if kind != "ExecCredential" || api_version != format!("{GROUP}/{}", self.version) {
-            return self.failure(&format!(
+            return failure(&format!(
                 "exec plugin is configured to use API version {GROUP}/{}, plugin returned version {api_version}",
                 self.version
             ));
         }
         let status = response.at("status");
         if status.is_null() {
-            return self.failure("exec plugin didn't return a status field");
+            return failure("exec plugin didn't return a status field");
         }
         let (certificate, key) = (status.str("clientCertificateData"), status.str("clientKeyData"));
         if certificate.is_empty() != key.is_empty() {
-            return self.failure("exec plugin returned only certificate or key, not both");
+            return failure("exec plugin returned only certificate or key, not both");
         }
         if status.str("token").is_empty() && certificate.is_empty() {
-            return self.failure("exec plugin didn't return a token or cert/key pair");
+            return failure("exec plugin didn't return a token or cert/key pair");
         }
         let identity = (!key.is_empty()).then(|| (certificate.as_bytes().to_vec(), key.as_bytes().to_vec()));
         let expires = api::time::parse(status.str("expirationTimestamp")).ok().map(|time| time.seconds);
         Ok(PluginCredential { token: status.str("token").to_string(), identity, expires })
     }
+}
+
+fn failure<T>(text: &str) -> Result<T> {
+    let reason = format!("getting credentials: exec: {text}");
+    Err(Error::Connect { host: String::new(), reason, is_refused: false })
 }
 
 /// What the plugin may know: whether it can ask the user, and the cluster if it wants it.

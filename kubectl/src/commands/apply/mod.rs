@@ -1,16 +1,19 @@
 //! `apply`: client-side by a three-way patch against the last applied configuration, or server-side.
 
+mod applyset;
 mod client_side;
 mod last_applied;
 mod prune;
 mod server_side;
 
 pub(crate) use client_side::compute;
+pub(crate) use prune::{find_pruned, prune_types};
 
 use std::collections::BTreeSet;
 
 use api::Tree;
 
+use self::applyset::ApplySet;
 use super::common::{DRY_RUN, DryRun, VALIDATE, field_validation};
 use crate::command::Command;
 use crate::context::Context;
@@ -97,27 +100,55 @@ fn check_flags(context: &Context, dry_run: DryRun) -> Result<()> {
     if flags.bool("all") && !flags.str("selector").is_empty() {
         return message("cannot set --all and --selector at the same time");
     }
-    if !flags.str("applyset").is_empty() {
-        return message("--applyset is not supported: use --prune with --selector");
-    }
-    if flags.bool("prune") {
-        if flags.bool("force") {
-            return message("--force cannot be used with --prune");
-        }
-        if !flags.bool("all") && flags.str("selector").is_empty() {
-            return message(
-                "all resources selected for prune without explicitly passing --all. To prune all resources, pass the \
-                 --all flag. If you did not mean to prune all resources, specify a label selector",
-            );
-        }
-        if server_side {
-            return message("--prune is in alpha and doesn't currently work on objects created by server-side apply");
-        }
-    }
     if !flags.str("subresource").is_empty() && !server_side {
         return message("--subresource can only be specified for --server-side");
     }
     Ok(())
+}
+
+async fn check_prune(context: &Context, set: Option<&ApplySet>) -> Result<()> {
+    let flags = &context.flags;
+    if let Some(set) = set {
+        if !flags.bool("prune") {
+            return message("--applyset requires --prune");
+        }
+        set.check(context).await?;
+    }
+    if !flags.bool("prune") {
+        return Ok(());
+    }
+    if flags.bool("force") {
+        return message("--force cannot be used with --prune");
+    }
+    if set.is_some() {
+        let given = [
+            ("all", flags.bool("all")),
+            ("selector", !flags.str("selector").is_empty()),
+            ("prune-allowlist", flags.changed("prune-allowlist")),
+        ];
+        return match given.iter().find(|(_, is_given)| *is_given) {
+            Some((name, _)) => message(format!("--{name} is incompatible with --applyset")),
+            None => Ok(()),
+        };
+    }
+    if !flags.bool("all") && flags.str("selector").is_empty() {
+        return message(
+            "all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all \
+             flag. If you did not mean to prune all resources, specify a label selector",
+        );
+    }
+    if flags.bool("server-side") {
+        return message("--prune is in alpha and doesn't currently work on objects created by server-side apply");
+    }
+    Ok(())
+}
+
+/// The set of `--applyset`, if the flags allow it.
+async fn apply_set(context: &Context) -> Result<Option<ApplySet>> {
+    let text = context.flags.str("applyset");
+    let set = if text.is_empty() { None } else { Some(ApplySet::parse(context, text).await?) };
+    check_prune(context, set.as_ref()).await?;
+    Ok(set)
 }
 
 async fn run(context: &Context) -> Result<()> {
@@ -143,8 +174,13 @@ async fn run(context: &Context) -> Result<()> {
         manager,
         validation: field_validation(context)?,
     };
-    let found = select.find(context).await?;
+    let mut set = apply_set(context).await?;
+    let mut found = select.find(context).await?;
     let mut errors = found.errors;
+    if let Some(set) = &mut set {
+        set.add_label(&mut found.infos)?;
+        set.begin(context, &plan, &found.infos).await?;
+    }
     let mut visited = BTreeSet::new();
     let mut namespaces = BTreeSet::new();
     let mut objects = Vec::new();
@@ -167,10 +203,12 @@ async fn run(context: &Context) -> Result<()> {
         }
     }
     Error::all(errors)?;
-    if context.flags.bool("prune") {
-        prune::prune(context, &plan, &visited, &namespaces).await?;
+    print_objects(context, &plan, objects)?;
+    match set {
+        Some(set) => set.prune(context, &plan, &visited).await,
+        None if context.flags.bool("prune") => prune::prune(context, &plan, &visited, &namespaces).await,
+        None => Ok(()),
     }
-    print_objects(context, &plan, objects)
 }
 
 async fn apply(context: &Context, plan: &Plan, info: &Info) -> Result<Applied> {

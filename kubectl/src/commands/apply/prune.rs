@@ -9,7 +9,7 @@ use crate::commands::common::{DryRun, LAST_APPLIED, delete_options};
 use crate::context::Context;
 use crate::discovery::Resource;
 use crate::error::{Error, Result, message};
-use crate::objects::{ListQuery, list_pages, split_list};
+use crate::objects::{Info, ListQuery, list_pages, split_list};
 use crate::transport::Request;
 
 /// The types that are pruned by default, as upstream has them.
@@ -32,7 +32,8 @@ const DEFAULT: &[(&str, &str)] = &[
     ("v1", "PersistentVolume"),
 ];
 
-async fn types(context: &Context) -> Result<Vec<Resource>> {
+/// The types that are pruned: those of `--prune-allowlist`, or the default ones.
+pub(crate) async fn prune_types(context: &Context) -> Result<Vec<Resource>> {
     let mut types = Vec::new();
     let list = context.flags.list("prune-allowlist");
     if list.is_empty() {
@@ -65,7 +66,7 @@ pub(super) async fn prune(
     visited: &BTreeSet<String>,
     namespaces: &BTreeSet<String>,
 ) -> Result<()> {
-    let types = types(context).await?;
+    let types = prune_types(context).await?;
     let (inside, outside): (Vec<&Resource>, Vec<&Resource>) = types.iter().partition(|one| one.is_namespaced);
     for namespace in namespaces {
         for resource in &inside {
@@ -94,6 +95,19 @@ async fn prune_type(
     resource: &Resource,
     namespace: &str,
 ) -> Result<()> {
+    for info in find_pruned(context, visited, resource, namespace).await? {
+        delete_pruned(context, plan, &info).await?;
+    }
+    Ok(())
+}
+
+/// The objects of a type that apply has created and this command has not visited.
+pub(crate) async fn find_pruned(
+    context: &Context,
+    visited: &BTreeSet<String>,
+    resource: &Resource,
+    namespace: &str,
+) -> Result<Vec<Info>> {
     let query = ListQuery { selector: context.flags.str("selector").to_string(), ..ListQuery::default() };
     let mut gone = Vec::new();
     list_pages(context, resource, namespace, &query, async |page| {
@@ -104,15 +118,17 @@ async fn prune_type(
         Ok(())
     })
     .await?;
-    for info in gone {
-        if plan.dry_run != DryRun::Client {
-            let grace = context.flags.int("grace-period");
-            let propagation = crate::commands::delete::propagation(context)?;
-            let options = delete_options(propagation, (grace >= 0).then_some(grace), plan.dry_run);
-            let request = Request::new(Method::DELETE, info.path()).json(&options);
-            context.client().await?.bytes(&request).await?;
-        }
-        plan.printer.print_result(context, &info.object, &format!("pruned{}", plan.dry_run.suffix()))?;
+    Ok(gone)
+}
+
+/// Deletes an object that is no longer applied, and prints it.
+pub(super) async fn delete_pruned(context: &Context, plan: &Plan, info: &Info) -> Result<()> {
+    if plan.dry_run != DryRun::Client {
+        let grace = context.flags.int("grace-period");
+        let propagation = crate::commands::delete::propagation(context)?;
+        let options = delete_options(propagation, (grace >= 0).then_some(grace), plan.dry_run);
+        let request = Request::new(Method::DELETE, info.path()).json(&options);
+        context.client().await?.bytes(&request).await?;
     }
-    Ok(())
+    plan.printer.print_result(context, &info.object, &format!("pruned{}", plan.dry_run.suffix()))
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::objects::Info;
 use crate::transport::Request;
 
-const APPLY: &str = "application/apply-patch+yaml";
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
 /// The manager of the annotation, so that it survives server-side apply.
 const ANNOTATION_MANAGER: &str = "kubectl-last-applied";
 
