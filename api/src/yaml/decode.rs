@@ -164,7 +164,8 @@ impl<'a> Decoder<'a> {
         let line = error.marker().line();
         // Unclosed nodes are found on the line after the last, which then has a number.
         let named = line > 1 || matches!(error.kind(), ErrorKind::UnclosedFlowCollection { .. });
-        Error::Syntax { line: named.then_some(line), problem: self.problem(error) }
+        let place = (line.max(1), error.marker().col() + 1);
+        Error::Syntax { line: named.then_some(line), place, problem: self.problem(error) }
     }
 
     fn problem(&self, error: &ScanError) -> String {

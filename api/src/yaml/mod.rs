@@ -18,9 +18,11 @@ pub use positions::{Position, key_positions};
 /// Invalid YAML, with the messages of upstream's parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// The problem, and its line if the parser reports one.
+    /// The problem, the line that upstream's parser reports, if it reports one, and where this parser found it: its line
+    /// and column.
     Syntax {
         line: Option<usize>,
+        place: (usize, usize),
         problem: String,
     },
     NotUtf8,
@@ -38,8 +40,8 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Syntax { line: Some(line), problem } => write!(f, "yaml: line {line}: {problem}"),
-            Error::Syntax { line: None, problem } => write!(f, "yaml: {problem}"),
+            Error::Syntax { line: Some(line), problem, .. } => write!(f, "yaml: line {line}: {problem}"),
+            Error::Syntax { line: None, problem, .. } => write!(f, "yaml: {problem}"),
             Error::NotUtf8 => f.write_str("yaml: invalid leading UTF-8 octet"),
             Error::TooDeep => f.write_str("yaml: exceeded max depth"),
             Error::TooManyAliases => f.write_str("yaml: document contains excessive aliasing"),
@@ -54,10 +56,18 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Error {
-    /// The line of a syntax error, if the parser reports one.
+    /// The line of a syntax error, if upstream's parser reports one.
     pub fn line(&self) -> Option<usize> {
         match self {
             Error::Syntax { line, .. } => *line,
+            _ => None,
+        }
+    }
+
+    /// The line and column of a syntax error, from 1.
+    pub fn place(&self) -> Option<(usize, usize)> {
+        match self {
+            Error::Syntax { place, .. } => Some(*place),
             _ => None,
         }
     }

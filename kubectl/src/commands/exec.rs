@@ -7,7 +7,7 @@ use streaming::remote_command::{CommandResult, Options, SPDY_PREFERRED, Size, co
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::pods::{container_of, pod_of, wait_until_running};
-use super::terminal::{RawMode, terminal_size};
+use super::terminal::{RawMode, interrupted, terminal_size};
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
@@ -141,7 +141,11 @@ pub(crate) async fn stream(context: &Context, mut request: Request, options: Opt
     });
     let stdout = copy_out(remote.stdout.take(), tokio::io::stdout());
     let stderr = copy_out(remote.stderr.take(), tokio::io::stderr());
-    let (out, err, ending) = tokio::join!(stdout, stderr, remote.ending);
+    let (out, err, ending) = tokio::select! {
+        ended = async { tokio::join!(stdout, stderr, remote.ending) } => ended,
+        // Without a raw terminal, signals end the process as usual.
+        () = interrupted(), if raw.is_some() => return Err(Error::Exit(1)),
+    };
     input.iter().for_each(|task| task.abort());
     resizing.iter().for_each(|task| task.abort());
     drop(raw);

@@ -17,7 +17,7 @@ use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
 use crate::flags::{Flag, Kind, switch, text, typed};
-use crate::transport::{Client, Request};
+use crate::transport::Client;
 
 const FLAGS: &[Flag] = &[
     text(
@@ -142,7 +142,7 @@ where
 {
     let handle = service_fn(|request| respond(request, client.clone(), filter.clone()));
     // A client that has what it needs closes the connection.
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, handle).await;
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, handle).with_upgrades().await;
 }
 
 type Answer = HttpResponse<http_body_util::Either<Full<Bytes>, crate::transport::ResponseBody>>;
@@ -154,7 +154,7 @@ fn plain(code: StatusCode, text: impl Into<Bytes>) -> Answer {
 }
 
 async fn respond(
-    request: HttpRequest<Incoming>,
+    mut request: HttpRequest<Incoming>,
     client: Arc<Client>,
     filter: Arc<Filter>,
 ) -> std::result::Result<Answer, Infallible> {
@@ -178,41 +178,40 @@ async fn respond(
     let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
     let target = format!("/{}{query}", rest.trim_start_matches('/'));
     if request.headers().contains_key(header::UPGRADE) {
-        return Ok(plain(
-            StatusCode::NOT_IMPLEMENTED,
-            "this proxy does not pass upgrades on: use kubectl exec or port-forward\n",
-        ));
+        let upgrade = hyper::upgrade::on(&mut request);
+        let (head, _) = request.into_parts();
+        return Ok(join(upgrade, client.forward_upgrade(&head, &target).await));
     }
     let (head, body) = request.into_parts();
     let Ok(body) = Limited::new(body, MAX_BODY).collect().await else {
         return Ok(plain(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large\n"));
     };
-    let mut forwarded = Request { is_long: true, ..Request::new(head.method.clone(), target) };
-    forwarded.body = body.to_bytes();
-    if let Some(accept) = head.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()) {
-        forwarded.accept = accept.to_string();
-    }
-    forwarded.content_type = content_type(&head);
-    match client.send_any(&forwarded).await {
+    match client.forward(&head, &target, body.to_bytes()).await {
         Ok(response) => Ok(response.into_http().map(http_body_util::Either::Right)),
         Err(error) => Ok(plain(StatusCode::BAD_GATEWAY, format!("{error}\n"))),
     }
 }
 
-/// The media types that the API knows.
-fn content_type(head: &http::request::Parts) -> &'static str {
-    const KNOWN: &[&str] = &[
-        "application/json",
-        "application/yaml",
-        "application/merge-patch+json",
-        "application/json-patch+json",
-        "application/strategic-merge-patch+json",
-        "application/apply-patch+yaml",
-        "application/vnd.kubernetes.protobuf",
-    ];
-    let wanted = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let wanted = wanted.split(';').next().unwrap_or_default().trim();
-    KNOWN.iter().find(|known| **known == wanted).copied().unwrap_or("application/json")
+/// Passes the response to an upgrade on, and, if the server agrees, the bytes of both sides until one of them closes.
+fn join(upgrade: hyper::upgrade::OnUpgrade, response: Result<HttpResponse<Incoming>>) -> Answer {
+    let mut response = match response {
+        Ok(response) => response,
+        Err(error) => return plain(StatusCode::BAD_GATEWAY, format!("{error}\n")),
+    };
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().remove(header::CONNECTION);
+        response.headers_mut().remove(header::TRANSFER_ENCODING);
+        return response.map(|body| http_body_util::Either::Right(crate::transport::ResponseBody::new(body)));
+    }
+    let server = hyper::upgrade::on(&mut response);
+    tokio::spawn(async move {
+        if let (Ok(client), Ok(server)) = tokio::join!(upgrade, server) {
+            let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+            // A side that closes ends the other.
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        }
+    });
+    response.map(|_| http_body_util::Either::Left(Full::default()))
 }
 
 fn file(directory: &std::path::Path, rest: &str) -> Answer {

@@ -67,7 +67,7 @@ pub(crate) async fn read_groups(client: &Client, cache: &Cache, may_be_cached: b
             Some(document) => document,
             None => {
                 is_fresh = true;
-                let bytes = client.bytes(&Request::get(path).accept(AGGREGATED)).await?;
+                let bytes = client.send(&Request::get(path).accept(AGGREGATED)).await?.object_bytes().await?;
                 let document = json::decode(&bytes).map_err(|error| Error::new(format!("discovery: {error}")))?;
                 if document.str("kind") == "APIGroupDiscoveryList" {
                     cache.write(name, &bytes);

@@ -22,10 +22,14 @@ pub(crate) enum LoadError {
     Read { path: String, source: std::io::Error },
     #[error("the file is larger than {MAX_SIZE} bytes")]
     TooLarge,
-    #[error("{0}")]
-    Syntax(yaml::Error),
+    #[error("{source}{}", place(source))]
+    Syntax { source: yaml::Error },
     #[error("{0}")]
     Shape(String),
+}
+
+fn place(error: &yaml::Error) -> String {
+    error.place().map(|(line, column)| format!(" (line {line}, column {column})")).unwrap_or_default()
 }
 
 /// Reads a file.
@@ -51,7 +55,7 @@ pub(crate) fn load_file(path: &Path) -> std::result::Result<Config, LoadError> {
 }
 
 fn parse(bytes: &[u8], path: &Path) -> std::result::Result<Config, LoadError> {
-    let mut object = yaml::decode(bytes).map_err(LoadError::Syntax)?;
+    let mut object = yaml::decode(bytes).map_err(|source| LoadError::Syntax { source })?;
     if object.is_null() {
         return Ok(Config::default());
     }
@@ -159,7 +163,7 @@ mod tests {
         let check = |text: &str, want: &str| {
             assert_eq!(parse(text.as_bytes(), Path::new("x")).expect_err(text).to_string(), want)
         };
-        check("a: b: c", "yaml: mapping values are not allowed in this context");
+        check("a: b: c", "yaml: mapping values are not allowed in this context (line 1, column 5)");
         check("[]", "the configuration is not a map");
         check("kind: Pod", "no kind \"Pod\" is registered for version \"\" in scheme \"pkg/runtime/scheme.go:110\"");
     }

@@ -90,10 +90,10 @@ pub(crate) fn parse_document(text: &[u8], first_line: usize) -> Result<Tree, Doc
         return json::decode(text).or_else(|error| yaml::decode(text).map_err(|_| at_json(text, first_line, error)));
     }
     yaml::decode(text).map_err(|error| {
-        let place = match error.line() {
-            Some(line) if first_line > 1 => format!(" (line {} of the file)", first_line + line - 1),
+        let place = match error.place() {
+            Some((line, column)) => format!(" (line {}, column {column} of the file)", first_line + line - 1),
             None if first_line > 1 => format!(" (in the document at line {first_line} of the file)"),
-            _ => String::new(),
+            None => String::new(),
         };
         DocumentError::Yaml { error, place }
     })
@@ -149,12 +149,12 @@ mod tests {
         check(
             "a: 1\nb: c: d",
             1,
-            "error converting YAML to JSON: yaml: line 2: mapping values are not allowed in this context",
+            "error converting YAML to JSON: yaml: line 2: mapping values are not allowed in this context (line 2, column 5 of the file)",
         );
         check(
             "a: 1\nb: c: d",
             10,
-            "error converting YAML to JSON: yaml: line 2: mapping values are not allowed in this context (line 11 of the file)",
+            "error converting YAML to JSON: yaml: line 2: mapping values are not allowed in this context (line 11, column 5 of the file)",
         );
         check("{\"a\": 1,\n  \"b\" 2}", 1, "invalid character '2' after object key (line 2, column 7)");
     }

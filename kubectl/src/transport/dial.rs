@@ -41,8 +41,8 @@ impl Dialer {
             }
             None => Trust::System,
         };
-        let config = config(&trust, identity.as_ref(), server.is_tls)?;
         let proxy = Proxy::for_server(&connection.proxy, &server)?;
+        let config = config(&trust, identity.as_ref(), uses_tls(&server, proxy.as_ref()))?;
         Ok(Dialer { server, address, trust, tls: RwLock::new(config), proxy })
     }
 
@@ -56,7 +56,7 @@ impl Dialer {
 
     /// For the next connections: a credential plugin may return another certificate.
     pub(super) fn replace_identity(&self, identity: Option<Identity>) -> Result<()> {
-        *self.tls.write() = config(&self.trust, identity.as_ref(), self.server.is_tls)?;
+        *self.tls.write() = config(&self.trust, identity.as_ref(), uses_tls(&self.server, self.proxy.as_ref()))?;
         Ok(())
     }
 
@@ -84,11 +84,16 @@ impl Dialer {
         match &self.proxy {
             None => http_client::connect(&self.address, tls).await.map_err(failed),
             Some(proxy) => {
-                let stream = proxy.connect(&self.server).await.map_err(|reason| self.failure(&reason))?;
-                if !self.server.is_tls {
-                    return Ok(Stream::Tcp(stream));
+                let stream = proxy.connect(&self.server, tls).await.map_err(|reason| self.failure(&reason))?;
+                match stream {
+                    stream if !self.server.is_tls => Ok(stream),
+                    Stream::Tcp(stream) => {
+                        http_client::connect::secure(stream, &self.address.name, tls).await.map_err(failed)
+                    }
+                    stream => http_client::connect::secure_other(Box::new(stream), &self.address.name, tls)
+                        .await
+                        .map_err(failed),
                 }
-                http_client::connect::secure(stream, &self.address.name, tls).await.map_err(failed)
             }
         }
     }
@@ -129,6 +134,10 @@ impl Dialer {
     }
 }
 
+fn uses_tls(server: &ServerUrl, proxy: Option<&Proxy>) -> bool {
+    server.is_tls || proxy.is_some_and(Proxy::is_tls)
+}
+
 fn config(trust: &Trust, identity: Option<&Identity>, is_tls: bool) -> Result<Arc<ClientConfig>> {
     // Reading the system's certificates takes long, and plain HTTP needs none.
     let trust = if is_tls { trust } else { &Trust::InsecureSkipVerify };
@@ -137,7 +146,7 @@ fn config(trust: &Trust, identity: Option<&Identity>, is_tls: bool) -> Result<Ar
 }
 
 /// The errors of certificates in Go's words, which users search for.
-fn tls_text(error: &rustls::Error, name: &str) -> String {
+pub(super) fn tls_text(error: &rustls::Error, name: &str) -> String {
     let reason = match error {
         rustls::Error::InvalidCertificate(reason) => reason,
         rustls::Error::InvalidMessage(_) => return "http: server gave HTTP response to HTTPS client".to_string(),

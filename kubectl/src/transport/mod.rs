@@ -204,7 +204,9 @@ impl Client {
     pub(crate) async fn send_any(&self, request: &Request) -> Result<Response> {
         let mut refused = false;
         for attempt in 0.. {
-            let response = self.within(request, self.exchange(request)).await?;
+            let limit = self.options.timeout.filter(|_| !request.is_long);
+            let deadline = limit.map(|limit| tokio::time::Instant::now() + limit);
+            let response = self.within(limit, self.exchange(request)).await?.until(deadline);
             if response.code == 401 && !refused && self.credentials.refresh().await? {
                 refused = true;
                 self.dialer.replace_identity(self.credentials.identity()?)?;
@@ -219,8 +221,48 @@ impl Client {
         Err(Error::new("the request was repeated too often"))
     }
 
-    async fn within<T>(&self, request: &Request, work: impl Future<Output = Result<T>>) -> Result<T> {
-        match self.options.timeout.filter(|_| !request.is_long) {
+    /// Passes a request of another program on, as this user unless it has credentials of its own. The response is passed
+    /// on too, so the server's wish to repeat the request is not followed here.
+    pub(crate) async fn forward(&self, head: &http::request::Parts, target: &str, body: Bytes) -> Result<Response> {
+        let mut message = self.forwarded(head, target, body).await?;
+        if !head.headers.contains_key(header::ACCEPT_ENCODING) {
+            message.headers_mut().remove(header::ACCEPT_ENCODING);
+        }
+        let response = self.dispatch(message.clone()).await?;
+        if response.status() != http::StatusCode::UNAUTHORIZED || !self.credentials.refresh().await? {
+            return Ok(Response::new(response, self.options.log.clone()));
+        }
+        self.dialer.replace_identity(self.credentials.identity()?)?;
+        self.connections.clear();
+        if let Some(authorization) = self.credentials.authorization().await? {
+            message.headers_mut().insert(header::AUTHORIZATION, authorization);
+        }
+        Ok(Response::new(self.dispatch(message).await?, self.options.log.clone()))
+    }
+
+    /// A request of another program with the headers of this user.
+    async fn forwarded(
+        &self,
+        head: &http::request::Parts,
+        target: &str,
+        body: Bytes,
+    ) -> Result<http::Request<Full<Bytes>>> {
+        let request = Request { body, ..Request::new(head.method.clone(), target) };
+        let mut message = self.message(&request).await?;
+        let headers = message.headers_mut();
+        headers.remove(header::CONTENT_TYPE);
+        headers.remove(header::ACCEPT);
+        for name in head.headers.keys().filter(|name| !is_of_connection(name)) {
+            headers.remove(name);
+            for value in head.headers.get_all(name) {
+                headers.append(name.clone(), value.clone());
+            }
+        }
+        Ok(message)
+    }
+
+    async fn within<T>(&self, limit: Option<Duration>, work: impl Future<Output = Result<T>>) -> Result<T> {
+        match limit {
             None => work.await,
             Some(limit) => match tokio::time::timeout(limit, work).await {
                 Ok(result) => result,
@@ -287,6 +329,24 @@ impl Client {
         let sent = lease.send(self.dialer.prepare(message, is_http2)).await;
         sent.map(|response| response.map(client::Body::new)).map_err(|error| failed(&error.into_inner()))
     }
+}
+
+/// Headers that are about one connection, and those that the next one gets of its own.
+fn is_of_connection(name: &HeaderName) -> bool {
+    const NAMES: &[&str] = &[
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    NAMES.contains(&name.as_str())
 }
 
 fn value(text: &str) -> Result<HeaderValue> {

@@ -1,11 +1,13 @@
-//! HTTP and SOCKS5 proxies, from the kubeconfig or the environment.
+//! HTTP, HTTPS and SOCKS5 proxies, from the kubeconfig or the environment.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http_client::{Stream, tls};
+use rustls::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::error::{Result, message};
 use crate::kubeconfig::ServerUrl;
@@ -16,6 +18,8 @@ const MAX_HEAD: usize = 16 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Protocol {
     Http,
+    /// HTTP over TLS to the proxy itself.
+    Https,
     Socks5,
 }
 
@@ -45,7 +49,7 @@ impl Proxy {
         let (protocol, port) = match scheme {
             "http" => (Protocol::Http, 80),
             "socks5" | "socks5h" => (Protocol::Socks5, 1080),
-            "https" => return message(format!("proxy {url}: connecting to a proxy over TLS is not supported")),
+            "https" => (Protocol::Https, 443),
             _ => return message(format!("unsupported scheme \"{scheme}\", must be http, https, or socks5")),
         };
         let rest = rest.split('/').next().unwrap_or_default();
@@ -62,22 +66,42 @@ impl Proxy {
 
     /// Whether plain HTTP requests name the server in their first line.
     pub(super) fn needs_absolute_uri(&self) -> bool {
-        self.protocol == Protocol::Http
+        self.protocol != Protocol::Socks5
     }
 
-    /// A connection to the server, or to the proxy for plain HTTP.
-    pub(super) async fn connect(&self, server: &ServerUrl) -> std::result::Result<TcpStream, String> {
+    /// Whether the connection to the proxy itself uses TLS.
+    pub(super) fn is_tls(&self) -> bool {
+        self.protocol == Protocol::Https
+    }
+
+    /// A connection to the server, or to the proxy for plain HTTP. The certificate of an HTTPS proxy is verified as that
+    /// of the server is.
+    pub(super) async fn connect(
+        &self,
+        server: &ServerUrl,
+        tls: &Arc<ClientConfig>,
+    ) -> std::result::Result<Stream, String> {
         let failed = |error: &dyn std::fmt::Display| format!("proxyconnect tcp {}:{}: {error}", self.host, self.port);
-        let mut stream = http_client::dial(&self.host, self.port).await.map_err(|error| failed(&error))?;
+        let stream = http_client::dial(&self.host, self.port).await.map_err(|error| failed(&error))?;
+        let mut stream = if self.is_tls() {
+            let tls = Arc::new(tls::with_alpn(tls, &[tls::HTTP1]));
+            let secured = http_client::connect::secure(stream, &self.host, &tls).await;
+            secured.map_err(|error| match error.rustls() {
+                Some(reason) => failed(&super::dial::tls_text(reason, &self.host)),
+                None => failed(&error),
+            })?
+        } else {
+            Stream::Tcp(stream)
+        };
         match self.protocol {
-            Protocol::Http if server.is_tls => self.http_tunnel(&mut stream, server).await?,
-            Protocol::Http => {}
+            Protocol::Http | Protocol::Https if server.is_tls => self.http_tunnel(&mut stream, server).await?,
+            Protocol::Http | Protocol::Https => {}
             Protocol::Socks5 => self.socks_tunnel(&mut stream, server).await.map_err(|error| failed(&error))?,
         }
         Ok(stream)
     }
 
-    async fn http_tunnel(&self, stream: &mut TcpStream, server: &ServerUrl) -> std::result::Result<(), String> {
+    async fn http_tunnel(&self, stream: &mut Stream, server: &ServerUrl) -> std::result::Result<(), String> {
         let host = if server.host.contains(':') { format!("[{}]", server.host) } else { server.host.clone() };
         let mut head = format!("CONNECT {host}:{0} HTTP/1.1\r\nHost: {host}:{0}\r\n", server.port);
         if let Some((name, password)) = &self.user {
@@ -102,7 +126,7 @@ impl Proxy {
         }
     }
 
-    async fn socks_tunnel(&self, stream: &mut TcpStream, server: &ServerUrl) -> std::io::Result<()> {
+    async fn socks_tunnel(&self, stream: &mut Stream, server: &ServerUrl) -> std::io::Result<()> {
         let refused = |text: &str| std::io::Error::other(format!("socks connect: {text}"));
         let methods: &[u8] = if self.user.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] };
         stream.write_all(methods).await?;
@@ -230,6 +254,8 @@ mod tests {
             Proxy { protocol: Protocol::Socks5, host: "h".into(), port: 1080, user: Some(("u".into(), "p@".into())) };
         assert_eq!(proxy, want);
         assert!(Proxy::parse("ftp://h").is_err());
+        let secure = Proxy::parse("https://h").expect("a proxy");
+        assert!(secure.is_tls() && secure.needs_absolute_uri() && secure.port == 443);
         assert_eq!(Proxy::parse("http://h:80").map(|proxy| proxy.port).ok(), Some(80));
     }
 }

@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, header};
 
 use super::gzip::Gunzip;
 use super::log::RequestLog;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, message};
 
 /// The longest text of an error that is not a Status.
 const MAX_TEXT: usize = 2048;
@@ -28,21 +28,50 @@ pub(crate) struct Response {
     body: client::Body,
     gunzip: Option<Gunzip>,
     log: RequestLog,
+    /// When the whole body has to be there.
+    deadline: Option<tokio::time::Instant>,
 }
 
 impl Response {
     pub(super) fn new(response: http::Response<client::Body>, log: RequestLog) -> Response {
         let (head, body) = response.into_parts();
         let is_gzip = head.headers.get(header::CONTENT_ENCODING).is_some_and(|value| value.as_bytes() == b"gzip");
-        Response { code: head.status.as_u16(), headers: head.headers, body, gunzip: is_gzip.then(Gunzip::new), log }
+        Response {
+            code: head.status.as_u16(),
+            headers: head.headers,
+            body,
+            gunzip: is_gzip.then(Gunzip::new),
+            log,
+            deadline: None,
+        }
+    }
+
+    /// With a time for the whole body.
+    pub(super) fn until(mut self, deadline: Option<tokio::time::Instant>) -> Response {
+        self.deadline = deadline;
+        self
+    }
+
+    async fn next_part(&mut self) -> Option<Result<Bytes>> {
+        let part = self.body.next();
+        let part = match self.deadline {
+            None => part.await,
+            Some(deadline) => match tokio::time::timeout_at(deadline, part).await {
+                Ok(part) => part,
+                Err(_) => {
+                    return Some(message("net/http: request canceled (Client.Timeout exceeded while reading body)"));
+                }
+            },
+        };
+        part.map(|part| part.map_err(|error| Error::new(body_text(&stdx::error::chain(&error)))))
     }
 
     /// The next part of the body; None at its end.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes>> {
         loop {
-            let part = match self.body.next().await? {
+            let part = match self.next_part().await? {
                 Ok(part) => part,
-                Err(error) => return Some(Err(Error::new(body_text(&error.to_string())))),
+                Err(error) => return Some(Err(error)),
             };
             let Some(gunzip) = &mut self.gunzip else { return Some(Ok(part)) };
             match gunzip.push(&part) {
@@ -69,14 +98,19 @@ impl Response {
 
     /// The body as an object.
     pub(crate) async fn tree(self) -> Result<Tree> {
-        let kind = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let is_html = kind.starts_with("text/html");
-        let bytes = self.bytes().await?;
-        if is_html {
-            return Err(Error::new("the server's response is a web page; is this the URL of a Kubernetes API server?"));
-        }
+        let bytes = self.object_bytes().await?;
         api::json::decode(&bytes)
             .map_err(|error| Error::new(format!("couldn't get version/kind; json parse error: {error}")))
+    }
+
+    /// The body, which is not a web page.
+    pub(crate) async fn object_bytes(self) -> Result<Bytes> {
+        let kind = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let is_html = kind.starts_with("text/html");
+        if is_html {
+            return message("the server's response is a web page; is this the URL of a Kubernetes API server?");
+        }
+        self.bytes().await
     }
 
     /// The response as it is, to pass it on.
@@ -206,9 +240,6 @@ pub(super) fn generic(code: u16, method: &Method, text: &str) -> Status {
 
 fn body_text(text: &str) -> String {
     let text = text.strip_prefix("request failed: ").unwrap_or(text);
-    if text.contains("end of file") || text.contains("incomplete") || text.contains("closed") {
-        "unexpected EOF".to_string()
-    } else {
-        text.to_string()
-    }
+    let ends = ["end of file", "incomplete", "closed", "reading a body"];
+    if ends.iter().any(|end| text.contains(end)) { "unexpected EOF".to_string() } else { text.to_string() }
 }

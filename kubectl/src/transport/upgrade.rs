@@ -26,6 +26,23 @@ impl Client {
         }
     }
 
+    /// Passes a request that upgrades its connection on, over a connection of its own.
+    pub(crate) async fn forward_upgrade(
+        &self,
+        head: &http::request::Parts,
+        target: &str,
+    ) -> Result<http::Response<hyper::body::Incoming>> {
+        let mut message = self.forwarded(head, target, Bytes::new()).await?;
+        for name in [http::header::CONNECTION, http::header::UPGRADE] {
+            if let Some(value) = head.headers.get(&name) {
+                message.headers_mut().insert(name, value.clone());
+            }
+        }
+        let stream = self.dialer.connect_http1().await?;
+        let sent = http_client::send_once(stream, self.dialer.prepare(message, false)).await;
+        sent.map_err(|error| self.dialer.failure(&stdx::error::chain(&error)))
+    }
+
     async fn upgrade_to(&self, request: &Request, transport: Transport, protocols: &[&str]) -> Result<Upgraded> {
         let mut request = request.clone();
         request.method = if transport == Transport::Spdy { http::Method::POST } else { http::Method::GET };

@@ -25,6 +25,14 @@ pub(super) async fn run(context: &Context, select: &Select) -> Result<()> {
     if !std::io::stdout().is_terminal() {
         return message("--live needs a terminal; use --watch");
     }
+    tokio::select! {
+        result = show(context, select, &printer) => result,
+        // From the start: a signal between two tables counts too.
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+async fn show(context: &Context, select: &Select, printer: &Printer) -> Result<()> {
     let watched = watched(context, select).await?;
     let (sender, mut changes) = tokio::sync::mpsc::channel(1);
     loop {
@@ -38,8 +46,7 @@ pub(super) async fn run(context: &Context, select: &Select) -> Result<()> {
             let request = query.request(&one.resource, &one.namespace, "").accept(TABLE);
             let table = context.client().await?.tree(&request).await?;
             let mut tabs = TabWriter::default();
-            TablePrinter::new(options(context, &printer, &one.resource, watched.len() > 1))
-                .print(&table, "", &mut tabs);
+            TablePrinter::new(options(context, printer, &one.resource, watched.len() > 1)).print(&table, "", &mut tabs);
             text.push_str(&tabs.flush());
             let revision = table.str("metadata.resourceVersion").to_string();
             wake_on_change(context, Request { is_long: true, ..request }, &revision, sender.clone()).await?;
@@ -49,7 +56,6 @@ pub(super) async fn run(context: &Context, select: &Select) -> Result<()> {
         tokio::select! {
             _ = changes.recv() => tokio::time::sleep(PAUSE).await,
             () = tokio::time::sleep(AGE) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(()),
         }
         // What else has changed in between is in the next table.
         while changes.try_recv().is_ok() {}
