@@ -71,6 +71,8 @@ enum Command {
     },
     /// Measures several nodes of this machine; needs root
     Nodes(CommonArguments),
+    /// Measures the command line client against upstream's
+    Kubectl(CommonArguments),
     /// A tenant that sends as many requests as it can
     #[command(hide = true)]
     Flood { address: SocketAddr, path: String, token: String },
@@ -109,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Nodes(how) => {
             measure_inside(&how, async |plan, report| Box::pin(figures::nodes::run(how.quick, plan, report)).await)
         }
+        Command::Kubectl(how) => measure(&how, async |plan, report| figures::kubectl::run(plan, report).await),
         Command::Dns(how) => measure_blocking(&how, figures::dns::run),
         Command::Network { how, parts } => match inside::directory() {
             Some(dir) => measure_blocking(&CommonArguments { dir, ..how }, |plan, report| {

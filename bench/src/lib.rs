@@ -1,7 +1,7 @@
-//! `tiphys bench api`, `gate`, `extensions`, `controllers`, `scheduler`, `runtime`, `pods`, `dns`, `network`, `nodes`:
-//! each figure is compared with a limit, most of them measured in the same run. The server runs as a child process, and
-//! so does the bare hyper server that sets most limits. This process is the client. It is independent of the server's
-//! internals: it measures what a client and the kernel observe.
+//! `tiphys bench api`, `gate`, `extensions`, `controllers`, `scheduler`, `runtime`, `pods`, `dns`, `network`, `nodes`,
+//! `kubectl`: each figure is compared with a limit, most of them measured in the same run. The server runs as a child
+//! process, and so does the bare hyper server that sets most limits. This process is the client. It is independent of the
+//! server's internals: it measures what a client and the kernel observe.
 
 #![warn(unreachable_pub)]
 

@@ -8,6 +8,7 @@ pub(crate) mod extensions;
 pub(crate) mod gate;
 mod get;
 mod growth;
+pub(crate) mod kubectl;
 mod list;
 mod memory;
 pub(crate) mod network;
