@@ -1,5 +1,6 @@
 //! A host while it runs.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,7 +11,7 @@ use network::ns::Netns;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
-use crate::init::{GO, HOST_COMMAND, READY};
+use crate::init::{GO, HOST_COMMAND, READY, THIS_BINARY};
 use crate::{Error, HostLink, Router, io};
 
 /// How long cgroups may take to become empty after everything in them was killed.
@@ -29,8 +30,28 @@ pub struct Spec {
     pub cgroup: String,
     /// How it is attached to the others.
     pub link: HostLink,
-    /// The arguments of this binary in the host.
-    pub program: Vec<String>,
+    /// What runs in it.
+    pub program: Program,
+}
+
+/// The program of a host: the host ends with it.
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// This binary, with these arguments.
+    Own(Vec<String>),
+    /// The executable of an absolute path, with these arguments.
+    Other(PathBuf, Vec<String>),
+}
+
+impl Program {
+    /// The arguments of the processes that start it.
+    fn words(&self) -> Vec<OsString> {
+        let (first, arguments) = match self {
+            Program::Own(arguments) => (THIS_BINARY.into(), arguments),
+            Program::Other(path, arguments) => (path.as_os_str().to_owned(), arguments),
+        };
+        std::iter::once(first).chain(arguments.iter().map(OsString::from)).collect()
+    }
 }
 
 /// A running host. It ends with the process that started it.
@@ -59,7 +80,7 @@ impl Host {
             .arg(HOST_COMMAND)
             .arg(&spec.dir)
             .args([&spec.name, &spec.cgroup])
-            .args(&spec.program)
+            .args(spec.program.words())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(output)
@@ -126,4 +147,19 @@ pub fn remove_all(cgroup: &str) -> Result<(), Error> {
     let hierarchies = Hierarchies::detect()?;
     hierarchies.kill(cgroup);
     Ok(hierarchies.remove_when_empty(cgroup, REMOVE_TIMEOUT)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_named_by_their_first_word() {
+        let words = |program: Program| program.words();
+        assert_eq!(words(Program::Own(vec!["agent".to_string()])), ["-", "agent"]);
+        assert_eq!(
+            words(Program::Other("/usr/bin/etcd".into(), vec!["--name".to_string()])),
+            ["/usr/bin/etcd", "--name"]
+        );
+    }
 }

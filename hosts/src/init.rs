@@ -24,6 +24,8 @@ pub const HOST_VARIABLE: &str = "TIPHYS_SIMULATED_HOST";
 pub(crate) const READY: u8 = b'r';
 /// What lets it go on when the network is there.
 pub(crate) const GO: u8 = b'g';
+/// Stands for this binary where the path of the program is expected.
+pub(crate) const THIS_BINARY: &str = "-";
 /// The cgroup of the host's own processes, beside those of pods.
 const SYSTEM: &str = "system";
 /// How long the program may take to stop.
@@ -134,8 +136,11 @@ fn bind(source: &Path, target: &Path) -> Result<(), Error> {
 }
 
 fn supervise(arguments: &Arguments) -> Result<ExitCode, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(io("failed to start"))?.block_on(run_program(arguments))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io("failed to start"))?;
+    let ended = runtime.block_on(run_program(arguments));
+    // One thread reads from the process that started this host, which may never write.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn run_program(arguments: &Arguments) -> Result<ExitCode, Error> {
@@ -165,10 +170,12 @@ async fn run_program(arguments: &Arguments) -> Result<ExitCode, Error> {
 }
 
 fn start_program(arguments: &Arguments) -> Result<Child, Error> {
-    let mut program = Command::new(executable());
+    let missing = || io("failed to start the program")(std::io::Error::from(std::io::ErrorKind::InvalidInput));
+    let (path, words) = arguments.program.split_first().ok_or_else(missing)?;
+    let mut program = Command::new(if path == THIS_BINARY { executable() } else { path.into() });
     // Variables that configure the process that created this host are not meant for its program.
-    program.args(&arguments.program).env(HOST_VARIABLE, "1").stdin(Stdio::null());
-    program.spawn().map_err(io("failed to start the program"))
+    program.args(words).env(HOST_VARIABLE, "1").stdin(Stdio::null());
+    program.spawn().map_err(io(format!("failed to start {}", program.get_program().display())))
 }
 
 /// Returns when the process that started this host has closed its end of the pipe.

@@ -12,7 +12,7 @@ mod host;
 pub mod init;
 mod link;
 
-pub use host::{Host, Spec, remove_all};
+pub use host::{Host, Program, Spec, remove_all};
 pub use link::{HostLink, Router};
 
 use network::netlink::Error as NetlinkError;

@@ -22,6 +22,12 @@ impl InstanceArguments {
         InstanceArguments { name: None, data_dir: Some(data_dir) }
     }
 
+    /// Those of a named cluster.
+    #[cfg(test)]
+    pub(super) fn named(name: &str) -> InstanceArguments {
+        InstanceArguments { name: Some(name.to_string()), data_dir: None }
+    }
+
     /// The data directory, which may not exist yet.
     pub(crate) fn data_dir(&self) -> Result<PathBuf> {
         match (&self.name, &self.data_dir) {

@@ -10,11 +10,13 @@ mod node_commands;
 mod ready;
 pub mod reset;
 mod server_command;
+mod session;
 mod settings;
 mod status;
 mod store;
 mod table;
 mod up;
+mod up_servers;
 pub mod why;
 
 use std::io::{IsTerminal, Write};

@@ -16,7 +16,7 @@ pub(crate) struct NodeArguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Lists the nodes of this machine: name, state and address
+    /// Lists the hosts of this machine: name, state, address and role
     List,
     /// Adds nodes, and waits until they are ready
     Add {
@@ -71,7 +71,7 @@ fn commands(command: Command) -> Vec<NodeCommand> {
 
 /// Columns of tabs, aligned.
 fn table(lines: &[String]) -> Vec<String> {
-    let rows = std::iter::once("NAME\tSTATE\tADDRESS").chain(lines.iter().map(String::as_str));
+    let rows = std::iter::once("NAME\tSTATE\tADDRESS\tROLE").chain(lines.iter().map(String::as_str));
     aligned(rows.map(|line| line.split('\t').map(str::to_string).collect()))
 }
 
@@ -81,8 +81,12 @@ mod tests {
 
     #[test]
     fn lists_are_aligned() {
-        let lines = ["a\trunning\t10.0.0.1".to_string(), "node-2\tstopped\t10.0.0.2".to_string()];
-        let want = ["NAME     STATE     ADDRESS", "a        running   10.0.0.1", "node-2   stopped   10.0.0.2"];
+        let lines = ["a\trunning\t10.0.0.1\tserver".to_string(), "node-2\tstopped\t10.0.0.2\tnode".to_string()];
+        let want = [
+            "NAME     STATE     ADDRESS    ROLE",
+            "a        running   10.0.0.1   server",
+            "node-2   stopped   10.0.0.2   node",
+        ];
         assert_eq!(table(&lines), want);
     }
 }

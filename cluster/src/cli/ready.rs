@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use ::network::cidr::IpNet;
 
+use super::session::Session;
 use crate::machine::address;
 use crate::machine::network::ClusterNetwork;
 use crate::machine::run_state::{RunState, store_bytes};
@@ -23,11 +24,8 @@ pub(super) enum PodSupport {
 pub(super) struct Ready<'a> {
     pub(super) took: Duration,
     pub(super) address: SocketAddr,
-    pub(super) kubeconfig: &'a Path,
-    pub(super) merged: Option<&'a MergedKubeconfig>,
+    pub(super) session: &'a Session,
     pub(super) data_dir: &'a Path,
-    /// The command that stops a cluster in the background.
-    pub(super) stop: Option<String>,
     pub(super) pods: PodSupport,
     pub(super) network: &'a ClusterNetwork,
 }
@@ -43,15 +41,15 @@ impl Ready<'_> {
         if self.pods == PodSupport::Run {
             text.push_str(&format!("{}\n", describe_ranges(self.network)));
         }
-        match self.merged {
+        match self.session.merged() {
             Some(MergedKubeconfig { path, context }) => {
                 text.push_str(&format!("The context {context} of {} is selected\n\n", path.display()));
             }
-            None => text.push_str(&format!("\n  export KUBECONFIG={}\n", self.kubeconfig.display())),
+            None => text.push_str(&format!("\n  export KUBECONFIG={}\n", self.session.kubeconfigs.own.display())),
         }
         self.pods.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));
         text.push_str(self.pods.hint());
-        let stop = self.stop.as_ref().map_or_else(|| "ctrl-c".to_string(), |command| format!("`{command}`"));
+        let stop = self.session.stop();
         format!("{text}\n{stop} stops it; its data stays in {}", self.data_dir.display())
     }
 
@@ -65,7 +63,7 @@ impl Ready<'_> {
             started: i64::try_from(seconds).unwrap_or(i64::MAX),
             took_ms: i64::try_from(self.took.as_millis()).unwrap_or(i64::MAX),
             address: SocketAddr::new(address::reachable(self.address.ip()), self.address.port()),
-            kubeconfig: self.kubeconfig.to_path_buf(),
+            kubeconfig: self.session.kubeconfigs.own.clone(),
             store_bytes: store_bytes(self.data_dir),
         }
     }
@@ -120,21 +118,33 @@ impl PodSupport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::instance::InstanceArguments;
 
     #[test]
     fn prints_commands_that_work() {
         let check = |address: &str, pods: PodSupport, want: &[&str], missing: &[&str]| {
-            let (kubeconfig, data_dir) = (Path::new("/d/kubeconfig"), Path::new("/d"));
             let address = address.parse().expect("an address");
             let network = &ClusterNetwork::default_names();
-            let (took, merged, stop) = (Duration::ZERO, None, None);
-            let ready = Ready { took, address, kubeconfig, merged, data_dir, stop, pods, network };
+            let dir = tempfile::tempdir().expect("a directory");
+            let session = |name: Option<&str>, is_background| {
+                let instance = name.map_or_else(|| InstanceArguments::of("/d".into()), InstanceArguments::named);
+                let session = Session::open(&instance, dir.path(), None, false, is_background);
+                session.expect("a session")
+            };
+            let foreground = session(None, false);
+            let data_dir = Path::new("/d");
+            let ready = Ready { took: Duration::ZERO, address, session: &foreground, data_dir, pods, network };
             let text = ready.text();
             assert!(text.ends_with("ctrl-c stops it; its data stays in /d"), "{text}");
-            let merged = MergedKubeconfig { path: "/h/config".into(), context: "tiphys-dev".to_string() };
-            let detached = Ready { merged: Some(&merged), stop: Some("tiphys down".to_string()), ..ready }.text();
+            drop(foreground);
+            let mut background = session(Some("dev"), true);
+            background.kubeconfigs.merged =
+                Some(MergedKubeconfig { path: "/h/config".into(), context: "tiphys-dev".to_string() });
+            let detached =
+                Ready { took: Duration::ZERO, address, session: &background, data_dir, pods, network }.text();
             assert!(detached.contains("The context tiphys-dev of /h/config is selected"), "{detached}");
-            assert!(detached.contains("`tiphys down` stops it") && !detached.contains("export"), "{detached}");
+            assert!(detached.contains("`tiphys down --name dev` stops it"), "{detached}");
+            assert!(!detached.contains("export"), "{detached}");
             want.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
             missing.iter().for_each(|part| assert!(!text.contains(part), "{part}: {text}"));
         };

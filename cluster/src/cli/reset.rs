@@ -57,7 +57,7 @@ const ENTRIES: [&str; 19] = [
 /// Snapshots that are saved without `--snapshot-dir`. Those of another directory are kept.
 const SNAPSHOTS: &str = "snapshots";
 /// Entries that identify a data directory.
-const SIGNS: [&str; 4] = ["cluster-id", "store", "pki", "node.json"];
+const SIGNS: [&str; 5] = ["cluster-id", "store", "pki", "node.json", "nodes/link.json"];
 /// The entries that the kubelet creates in its directory.
 const KUBELET_ENTRIES: [&str; 3] = ["pods", "plugins", "plugins_registry"];
 const CLASSES: [&str; 3] = ["", "/burstable", "/besteffort"];

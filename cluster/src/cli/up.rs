@@ -12,28 +12,28 @@ use stdx::sync::Mutex;
 use super::detach;
 use super::instance::InstanceArguments;
 use super::ready::{PodSupport, Ready};
+use super::session::Session;
 use super::{interrupted, runtime, say};
 use crate::control_plane::{ControlPlane, Pods};
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
-use crate::machine::identity::{cluster_id, open_data_dir};
-use crate::machine::instance::{Directories, context};
+use crate::machine::identity::open_data_dir;
 use crate::machine::lock::lock_data_dir;
 use crate::machine::network::{self, Requested};
 use crate::machine::run_state::RunState;
 use crate::node::container_runtime::STATES;
 use crate::node::options;
 use crate::node::pod_network::{self, NetworkBackend, PodNetwork};
-use crate::pki::kubeconfig::{Kubeconfigs, MergedKubeconfig};
 use crate::snapshots::Settings;
 use crate::up::arguments::ComponentArguments;
 use crate::up::hosts::{MAX_NODES, NodeLink};
+use crate::up::servers::check_data_dir;
 use crate::up::{self, SimulatedNodes, Up};
 
 #[derive(clap::Args)]
 pub(crate) struct UpArguments {
     #[command(flatten)]
-    instance: InstanceArguments,
+    pub(super) instance: InstanceArguments,
     /// A file with settings: the names of flags, and their values; `tiphys config explain` lists them
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -42,61 +42,68 @@ pub(crate) struct UpArguments {
     detach: bool,
     /// The address to listen on
     #[arg(long, default_value = "127.0.0.1")]
-    bind_address: IpAddr,
+    pub(super) bind_address: IpAddr,
     /// The port of the API server
     #[arg(long, default_value_t = 6443)]
-    port: u16,
+    pub(super) port: u16,
     /// An additional name or address of the serving certificate; can be repeated
     #[arg(long = "tls-san", value_delimiter = ',')]
-    tls_sans: Vec<String>,
+    pub(super) tls_sans: Vec<String>,
     /// The controllers to run: `*` for all, a name for one, `-name` for all but that one
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, default_value = up::CONTROLLERS)]
-    controllers: Vec<String>,
+    pub(super) controllers: Vec<String>,
     /// Do not run the scheduler, for clusters with another one
     #[arg(long)]
-    disable_scheduler: bool,
+    pub(super) disable_scheduler: bool,
     /// The range of pod addresses, or one of each family [default: a free one, 10.42.0.0/16 first; kept in the data
     /// directory]
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
-    cluster_cidr: Vec<IpNet>,
+    pub(super) cluster_cidr: Vec<IpNet>,
     /// The range of service addresses, or one of each family [default: a free one, 10.96.0.0/16 first; kept in the
     /// data directory]
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
-    service_cidr: Vec<IpNet>,
+    pub(super) service_cidr: Vec<IpNet>,
     /// How packets get to the pods of nodes that join
     #[arg(long, value_enum, default_value_t)]
-    network_backend: NetworkBackend,
+    pub(super) network_backend: NetworkBackend,
     /// The number of nodes: this machine, and simulated hosts with their own network, processes and file systems that
     /// join it
     #[arg(long, value_name = "N", default_value_t = 1)]
-    nodes: u32,
+    pub(super) nodes: u32,
+    /// The number of servers. With several, all nodes are simulated hosts; the first of them are servers too and share an
+    /// etcd cluster of three members, so that the cluster survives the loss of a server or of a member
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) servers: u32,
+    /// The etcd of --servers [default: that of $PATH]
+    #[arg(long, value_name = "FILE")]
+    pub(super) etcd_binary: Option<PathBuf>,
     /// Add fake nodes that simulate pods: pods become ready, Jobs complete, deletions finish
     #[arg(long, value_name = "N", default_value_t = 0)]
-    fake_nodes: u32,
+    pub(super) fake_nodes: u32,
     /// Do not run the kubelet: this machine does not become a node
     #[arg(long)]
-    disable_agent: bool,
+    pub(super) disable_agent: bool,
     /// Keep pods running when this command stops; the next `up` takes them over
     #[arg(long)]
-    keep_pods: bool,
+    pub(super) keep_pods: bool,
     #[command(flatten)]
-    agent: options::Arguments,
+    pub(super) agent: options::Arguments,
     #[command(flatten)]
-    snapshots: Settings,
+    pub(super) snapshots: Settings,
     #[command(flatten)]
-    components: ComponentArguments,
+    pub(super) components: ComponentArguments,
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
     #[arg(long)]
-    kubeconfig: Option<PathBuf>,
+    pub(super) kubeconfig: Option<PathBuf>,
     /// Also write a context for the cluster to $KUBECONFIG or ~/.kube/config, and select it
     #[arg(long)]
-    merge_kubeconfig: bool,
+    pub(super) merge_kubeconfig: bool,
     /// The format of the log on standard error, and in DATA_DIR/logs
     #[arg(long, value_enum, default_value_t)]
-    log_format: Format,
+    pub(super) log_format: Format,
     /// The level of the log
     #[arg(long, value_enum, default_value_t = Level::Warn)]
-    log_level: Level,
+    pub(super) log_level: Level,
 }
 
 pub(super) fn run(args: UpArguments) -> Result<()> {
@@ -118,7 +125,12 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
     if let Some(file) = &args.config {
         tracing::info!(file = %file.display(), "using configuration file");
     }
-    let name = args.instance.cluster_name().to_string();
+    check_servers(&args, &data_dir)?;
+    let (kubeconfig, merges) = (args.kubeconfig.clone(), args.merge_kubeconfig);
+    let session = Session::open(&args.instance, &data_dir, kubeconfig, merges, detached)?;
+    if args.servers > 1 {
+        return super::up_servers::run(args, &data_dir, &session);
+    }
     let pods = match (args.disable_agent, options::can_run_pods()) {
         (false, true) => PodSupport::Run,
         (false, false) => PodSupport::NeedRoot { fake_nodes: args.fake_nodes > 0 },
@@ -136,17 +148,12 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
         _ => (network::open(&data_dir, &requested)?, None),
     };
     let listen = SocketAddr::new(args.bind_address, args.port);
-    let kubeconfig = args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
-    let merged = args.merge_kubeconfig.then(|| MergedKubeconfig::of_user(context(&name))).transpose()?;
-    let announced = Directories::of_user().announce(&cluster_id(&data_dir, Path::new(STATES))?, &name, &data_dir);
-    // The cluster runs all the same; only `tiphys list` does not show it.
-    let _announced = announced.inspect_err(|error| tracing::warn!(error = error.describe(), "not listed")).ok();
     let cgroup_root = args.agent.cgroup_root.clone().unwrap_or_default();
     let link = match args.nodes {
         1 => None,
         nodes => {
             check_nodes(nodes, pods, &args.agent)?;
-            Some(NodeLink::create(&data_dir, &network, &cgroup_root)?)
+            Some(NodeLink::create(&data_dir, &network, &cgroup_root, 0)?)
         }
     };
     let disable = args.agent.disable.iter().filter_map(value_name).collect();
@@ -157,7 +164,7 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
         data_dir: data_dir.clone(),
         lock,
         listen,
-        kubeconfig: Kubeconfigs { own: kubeconfig.clone(), merged: merged.clone() },
+        kubeconfig: session.kubeconfigs.clone(),
         tls_sans: args.tls_sans,
         controllers: args.controllers,
         manager: args.components.manager()?,
@@ -204,18 +211,12 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
         let ready = Ready {
             took: steps.started.elapsed(),
             address: running.control_plane.address,
-            kubeconfig: &kubeconfig,
-            merged: merged.as_ref(),
+            session: &session,
             data_dir: &data_dir,
-            stop: detached.then(|| format!("tiphys down{}", args.instance.flag())),
             pods,
             network: &network,
         };
-        ready.state(&name).write(&data_dir)?;
-        say(&ready.text());
-        if detached {
-            detach::end_output();
-        }
+        session.show(&ready)?;
         interrupted().await;
         if let Some(hosts) = running.hosts {
             say("\nstopping the nodes and their pods; press ctrl-c again to stop immediately");
@@ -228,7 +229,6 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
             left.iter().for_each(|why| say(&format!("  ✗ {why}")));
         }
         stop(running.control_plane, args.keep_pods, &data_dir).await;
-        RunState::remove(&data_dir);
         Ok(())
     });
     // After a second signal, tasks that still wait for a pod are not awaited.
@@ -236,8 +236,19 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
     result
 }
 
+/// Why the cluster of a data directory cannot have this number of servers.
+fn check_servers(args: &UpArguments, data_dir: &Path) -> Result<()> {
+    if args.servers == 0 {
+        return Err(Error::Flags(vec!["--servers: must be at least 1".to_string()]));
+    }
+    if args.servers == 1 && args.etcd_binary.is_some() {
+        return Err(Error::Flags(vec!["--etcd-binary: one server has the embedded store; see --servers".to_string()]));
+    }
+    check_data_dir(data_dir, args.servers)
+}
+
 /// Why there cannot be several nodes.
-fn check_nodes(nodes: u32, pods: PodSupport, agent: &options::Arguments) -> Result<()> {
+pub(super) fn check_nodes(nodes: u32, pods: PodSupport, agent: &options::Arguments) -> Result<()> {
     let why = match pods {
         _ if !(1..=MAX_NODES).contains(&nodes) => format!("must be between 1 and {MAX_NODES}"),
         PodSupport::NeedRoot { .. } => "simulated hosts need root".to_string(),
@@ -251,7 +262,7 @@ fn check_nodes(nodes: u32, pods: PodSupport, agent: &options::Arguments) -> Resu
 }
 
 /// The name of a value on the command line.
-fn value_name<V: clap::ValueEnum>(value: &V) -> Option<String> {
+pub(super) fn value_name<V: clap::ValueEnum>(value: &V) -> Option<String> {
     value.to_possible_value().map(|value| value.get_name().to_string())
 }
 
@@ -295,18 +306,18 @@ fn say_stopped(stopped: StopResult) {
 }
 
 /// Progress of the start: a terminal shows the current step, other outputs each step when it is done.
-struct Steps {
-    started: Instant,
+pub(super) struct Steps {
+    pub(super) started: Instant,
     current: Mutex<Option<(String, Instant)>>,
     terminal: bool,
 }
 
 impl Steps {
-    fn new() -> Steps {
+    pub(super) fn new() -> Steps {
         Steps { started: Instant::now(), current: Mutex::new(None), terminal: std::io::stdout().is_terminal() }
     }
 
-    fn begin(&self, step: &str) {
+    pub(super) fn begin(&self, step: &str) {
         self.end();
         if self.terminal {
             print!("  … {step}");
@@ -315,14 +326,14 @@ impl Steps {
         *self.current.lock() = Some((step.to_string(), Instant::now()));
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         let current = self.current.lock().take();
         let Some((step, since)) = current else { return };
         let start = if self.terminal { "\r" } else { "" };
         say(&format!("{start}  ✓ {step} ({} ms)", since.elapsed().as_millis()));
     }
 
-    fn fail(&self) {
+    pub(super) fn fail(&self) {
         let current = self.current.lock().take();
         let Some((step, _)) = current else { return };
         let start = if self.terminal { "\r" } else { "" };

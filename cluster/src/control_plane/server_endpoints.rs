@@ -244,10 +244,13 @@ fn add_to_subset(endpoints: &mut Tree, own: &str) {
     endpoints.set("subsets", vec![subset]);
 }
 
+/// The last server stays listed, as upstream: an empty list says nothing to clients.
 fn remove_from_slice(slice: &mut Tree, addresses: &BTreeSet<String>) {
     let left = slice.list("endpoints").iter().filter(|endpoint| !addresses.contains(address_of_endpoint(endpoint)));
     let left: Vec<Tree> = left.cloned().collect();
-    slice.set("endpoints", left);
+    if !left.is_empty() {
+        slice.set("endpoints", left);
+    }
 }
 
 fn remove_from_subsets(endpoints: &mut Tree, addresses: &BTreeSet<String>) {
@@ -255,11 +258,15 @@ fn remove_from_subsets(endpoints: &mut Tree, addresses: &BTreeSet<String>) {
         let left = subset.list("addresses").iter().filter(|address| !addresses.contains(address.str("ip")));
         let left: Vec<Tree> = left.cloned().collect();
         let mut subset = subset.clone();
-        subset.set("addresses", left);
-        subset
+        (!left.is_empty()).then(|| {
+            subset.set("addresses", left);
+            subset
+        })
     };
-    let subsets: Vec<Tree> = endpoints.list("subsets").iter().map(without).collect();
-    endpoints.set("subsets", subsets);
+    let subsets: Vec<Tree> = endpoints.list("subsets").iter().filter_map(without).collect();
+    if !subsets.is_empty() {
+        endpoints.set("subsets", subsets);
+    }
 }
 
 #[cfg(test)]
@@ -311,5 +318,10 @@ mod tests {
             endpoints.list("subsets")[0].list("addresses").iter().map(|address| address.str("ip")).collect();
         assert_eq!(ips, ["10.0.0.1", "10.0.0.3"]);
         assert_eq!(endpoints.list("subsets")[0].list("ports").len(), 1);
+        let all = ["10.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3"].map(str::to_string).into();
+        let before = (slice.clone(), endpoints.clone());
+        remove_from_slice(&mut slice, &all);
+        remove_from_subsets(&mut endpoints, &all);
+        assert_eq!((slice, endpoints), before, "the last one stays");
     }
 }

@@ -36,14 +36,19 @@ pub(crate) struct ServerJoin<'a> {
 }
 
 /// The certificates of a control plane, encrypted for one token.
-pub(super) struct SealedCertificates {
+pub(crate) struct SealedCertificates {
     pub(super) key: String,
     sealed: Vec<u8>,
 }
 
 impl SealedCertificates {
+    /// The key with which they are encrypted.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
     /// Encrypts the certificates of a data directory with a new key.
-    pub(super) fn read(data_dir: &Path) -> Result<SealedCertificates> {
+    pub(crate) fn read(data_dir: &Path) -> Result<SealedCertificates> {
         let bundle = ServerBundle::read(data_dir)?;
         let failed = |error: BundleError| Error::Flags(vec![format!("--control-plane: {error}")]);
         let key = CertificateKey::generate().map_err(failed)?;
@@ -52,7 +57,7 @@ impl SealedCertificates {
     }
 
     /// Stores them for the user of a token. `secret` is that of the token.
-    pub(super) async fn publish(&self, client: &Client, token: &str, secret: &Tree) -> client::Result<()> {
+    pub(crate) async fn publish(&self, client: &Client, token: &str, secret: &Tree) -> client::Result<()> {
         let id = token.split_once('.').map_or(token, |(id, _)| id);
         for (resource, object) in self.objects(id, secret) {
             client.create(resource, NAMESPACE, &object).await?;

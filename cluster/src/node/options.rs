@@ -27,7 +27,7 @@ pub struct Arguments {
     pub(crate) container_runtime_endpoint: Option<String>,
     /// Directory of the kubelet's files: pods, volumes and plugins [default: DATA_DIR/kubelet]
     #[arg(long)]
-    root_dir: Option<PathBuf>,
+    pub(crate) root_dir: Option<PathBuf>,
     /// Directory of container logs
     #[arg(long, default_value = "/var/log/pods")]
     pod_logs_dir: PathBuf,
@@ -47,6 +47,14 @@ pub struct Arguments {
     /// A KubeletConfiguration for this machine's node
     #[arg(long, value_name = "FILE")]
     pub(crate) kubelet_config: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// The arguments that are arguments of a server on a simulated host too. Directories are its own.
+    pub(crate) fn of_servers(&self) -> Vec<String> {
+        let mode = self.proxy_mode.map(|mode| format!("--proxy-mode={}", mode.name()));
+        mode.into_iter().chain([format!("--drain-by-proxies={}", self.drain_by_proxies)]).collect()
+    }
 }
 
 /// Fields that flags of `up` set: a file that sets them too is rejected.

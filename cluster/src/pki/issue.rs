@@ -12,6 +12,34 @@ use crate::error::Result;
 
 type Validity = (SystemTime, SystemTime);
 
+/// What a certificate is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Client,
+    Server,
+    /// A server that is a client of its peers.
+    Peer,
+}
+
+impl Purpose {
+    /// A certificate without names and addresses is for a client.
+    pub(super) fn of(subject: &Subject) -> Purpose {
+        match subject.names.is_empty() && subject.addresses.is_empty() {
+            true => Purpose::Client,
+            false => Purpose::Server,
+        }
+    }
+
+    fn usages(self) -> Vec<ExtendedKeyUsagePurpose> {
+        let (client, server) = (ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth);
+        match self {
+            Purpose::Client => vec![client],
+            Purpose::Server => vec![server],
+            Purpose::Peer => vec![server, client],
+        }
+    }
+}
+
 /// A private key and its public one, in PEM.
 pub(super) fn key() -> Result<(String, String)> {
     let key = KeyPair::generate()?;
@@ -39,15 +67,18 @@ fn ca_params(common_name: &str, validity: Validity) -> Result<CertificateParams>
 }
 
 /// A certificate with a new key.
-pub(super) fn leaf(ca: &CertificateAndKey, subject: &Subject, validity: Validity) -> Result<(String, String)> {
+pub(super) fn leaf(
+    ca: &CertificateAndKey,
+    subject: &Subject,
+    purpose: Purpose,
+    validity: Validity,
+) -> Result<(String, String)> {
     let issuer = Issuer::from_ca_cert_pem(&ca.certificate, KeyPair::from_pem(&ca.key)?)?;
     let key = KeyPair::generate()?;
     let mut params = params(&subject.common_name, &subject.organization, validity)?;
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-    let server = !(subject.names.is_empty() && subject.addresses.is_empty());
-    params.extended_key_usages =
-        vec![if server { ExtendedKeyUsagePurpose::ServerAuth } else { ExtendedKeyUsagePurpose::ClientAuth }];
+    params.extended_key_usages = purpose.usages();
     for name in &subject.names {
         params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
     }

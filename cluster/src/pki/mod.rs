@@ -24,6 +24,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::error::{Error, Result};
 use crate::machine::files::{write_durable, write_private};
 pub use describe::{Description, describe};
+use issue::Purpose;
 
 /// A certificate and its key, in PEM, and the file of the certificate.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub fn self_signed(name: &str, address: std::net::IpAddr) -> Result<CertificateA
         names: vec!["localhost".to_string()],
         addresses: vec![address, std::net::IpAddr::from([127, 0, 0, 1])],
     };
-    let (certificate, key) = issue::leaf(&ca, &subject, validity)?;
+    let (certificate, key) = issue::leaf(&ca, &subject, Purpose::Server, validity)?;
     Ok(CertificateAndKey { certificate, key, path: PathBuf::new() })
 }
 
@@ -247,6 +248,15 @@ impl Pki {
     /// A certificate signed by the CA. It is issued again if it is missing, unreadable, for another subject, of another
     /// CA, or about to expire.
     pub fn leaf(&self, ca: &CertificateAndKey, subject: &Subject) -> Result<CertificateAndKey> {
+        self.ensure(ca, subject, Purpose::of(subject))
+    }
+
+    /// The same for a server that uses its certificate as a client too, as members of etcd do.
+    pub(crate) fn peer(&self, ca: &CertificateAndKey, subject: &Subject) -> Result<CertificateAndKey> {
+        self.ensure(ca, subject, Purpose::Peer)
+    }
+
+    fn ensure(&self, ca: &CertificateAndKey, subject: &Subject, purpose: Purpose) -> Result<CertificateAndKey> {
         if let Ok(Some(pair)) = self.read(&subject.file)
             && let Ok(description) = described(&pair)
             && description.fits(subject, &described(ca)?)
@@ -254,12 +264,16 @@ impl Pki {
         {
             return Ok(pair);
         }
-        self.issue(ca, subject)
+        self.issue_for(ca, subject, purpose)
     }
 
     /// Issues the certificate again, whether or not it exists.
     pub fn issue(&self, ca: &CertificateAndKey, subject: &Subject) -> Result<CertificateAndKey> {
-        let (certificate, key) = issue::leaf(ca, subject, self.validity(self.lifetimes.leaf))?;
+        self.issue_for(ca, subject, Purpose::of(subject))
+    }
+
+    fn issue_for(&self, ca: &CertificateAndKey, subject: &Subject, purpose: Purpose) -> Result<CertificateAndKey> {
+        let (certificate, key) = issue::leaf(ca, subject, purpose, self.validity(self.lifetimes.leaf))?;
         write_private(&self.path(&subject.file, "key"), &key)?;
         write_private(&self.path(&subject.file, "crt"), &certificate)?;
         Ok(CertificateAndKey { certificate, key, path: self.path(&subject.file, "crt") })

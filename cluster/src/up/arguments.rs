@@ -79,6 +79,19 @@ const KUBELET_ADDRESSES: [&str; 3] = ["InternalIP", "ExternalIP", "Hostname"];
 const NODE_RESTRICTION: &str = "NodeRestriction";
 
 impl ComponentArguments {
+    /// The same arguments for another process of this binary.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let named =
+            |name: &str, flags: &[String]| flags.iter().map(|flag| format!("--{name}={flag}")).collect::<Vec<_>>();
+        [
+            named("apiserver-arg", &self.apiserver),
+            named("controller-manager-arg", &self.manager),
+            named("scheduler-arg", &self.scheduler),
+            named("kubelet-arg", &self.kubelet),
+        ]
+        .concat()
+    }
+
     /// The flags of the API server, with the defaults of `up`.
     pub(crate) fn apiserver(&self, data_dir: &Path, listen: SocketAddr) -> Result<ApiserverFlags> {
         const FLAG: &str = "--apiserver-arg";

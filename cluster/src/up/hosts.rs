@@ -1,13 +1,13 @@
 //! The further nodes of `up --nodes N`: simulated hosts of this machine, each of which joins as another machine would.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ::hosts::{Host, HostLink, Router, Spec};
+use ::hosts::{Host, HostLink, Program, Router, Spec};
 use api::{Tree, tree};
 use client::{Client, Informers, Random, Resource, Selection};
 use network::cidr::IpNet;
@@ -15,17 +15,19 @@ use stdx::clock::{Clock, SystemClock};
 use stdx::sync::Mutex;
 use tokio::sync::Notify;
 
+use super::host_id::HostId;
+pub use super::host_id::MAX_NODES;
+use super::servers::ServerOptions;
 use crate::error::{Error, Result};
 use crate::logs::Level;
 use crate::machine::files::{write_durable, write_private};
 use crate::machine::network::ClusterNetwork;
 use crate::node::join::fingerprints;
+use crate::node::join_server::SealedCertificates;
 use crate::node::token;
 
 const NODES: Resource = Resource::core("nodes");
 const SECRETS: Resource = Resource::core("secrets");
-/// The most nodes of a machine, with its own: the link has an address for each of them.
-pub const MAX_NODES: u32 = 200;
 /// Below the data directory.
 const DIRECTORY: &str = "nodes";
 const LINK_FILE: &str = "link.json";
@@ -40,6 +42,8 @@ pub struct NodeLink {
     router: Router,
     prefix: String,
     cgroup: String,
+    /// How many of the hosts are servers: 0 if this machine is the server.
+    servers: u32,
 }
 
 /// The options of simulated hosts.
@@ -50,10 +54,12 @@ pub struct HostOptions {
     pub data_dir: PathBuf,
     /// The name of this machine's node, from which the names of further nodes are derived.
     pub node_name: String,
-    /// The URL of the API server.
+    /// The URL of the API server, unless hosts are servers.
     pub server: String,
     /// The CA certificates of the API server.
     pub ca: String,
+    /// The servers among the hosts; None if this machine is the server.
+    pub servers: Option<ServerOptions>,
     /// The KubeletConfiguration of all nodes.
     pub kubelet_config: Tree,
     /// Parts of the nodes that do not run.
@@ -63,33 +69,88 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
-    /// The directory of a node.
-    pub(super) fn directory(&self, number: u32) -> PathBuf {
-        self.data_dir.join(DIRECTORY).join(name(&self.node_name, number))
+    /// The directory of a host.
+    pub(super) fn directory(&self, id: HostId) -> PathBuf {
+        directory(&self.data_dir).join(id.name(&self.node_name))
     }
+
+    /// How many of the hosts are servers.
+    pub(super) fn server_count(&self) -> u32 {
+        self.servers.as_ref().map_or(0, |servers| servers.count)
+    }
+}
+
+/// The directory of all hosts of a cluster.
+pub(super) fn directory(data_dir: &Path) -> PathBuf {
+    data_dir.join(DIRECTORY)
 }
 
 /// What nodes need to start: the token with which new ones join, and their configuration.
 pub(super) struct StartFiles {
-    token: PathBuf,
-    config: PathBuf,
+    pub(super) token: PathBuf,
+    /// The key of the certificates that a new server reads with the token.
+    pub(super) certificate_key: PathBuf,
+    pub(super) config: PathBuf,
+    /// The URL of the API server with which they join.
+    pub(super) server: String,
 }
 
 impl StartFiles {
-    /// Removes the token.
+    fn new(options: &HostOptions, server: String) -> Result<StartFiles> {
+        let file = |name: &str| directory(&options.data_dir).join(name);
+        let config = write_configuration(options)?;
+        Ok(StartFiles { token: file("token"), certificate_key: file("certificate-key"), config, server })
+    }
+
+    /// Removes the secrets.
     pub(super) fn remove(&self) {
         let _ = std::fs::remove_file(&self.token);
+        let _ = std::fs::remove_file(&self.certificate_key);
     }
 }
 
-/// Creates a token for this start, and writes the configuration of all nodes.
-pub(super) async fn prepare_start(client: &Client, options: &HostOptions) -> Result<StartFiles> {
-    Ok(StartFiles { token: create_token(client, &options.data_dir).await?, config: write_configuration(options)? })
+/// Writes the configuration of all nodes, and creates a token if a host has not joined yet. New servers get certificates
+/// with it.
+pub(super) async fn prepare_start(
+    client: &Client,
+    options: &HostOptions,
+    ids: &[HostId],
+    server: String,
+) -> Result<StartFiles> {
+    let files = StartFiles::new(options, server)?;
+    let is_new = |id: &&HostId| !has_joined(options, **id);
+    let new: Vec<&HostId> = ids.iter().filter(is_new).collect();
+    let certificates = match new.iter().any(|id| matches!(id, HostId::Server(_))) {
+        true => Some(SealedCertificates::read(&super::servers::data_dir(options, HostId::Server(1)))?),
+        false => None,
+    };
+    if !new.is_empty() {
+        create_token(client, &files, certificates).await?;
+    }
+    Ok(files)
+}
+
+/// Whether a host needs no token to start. The first server creates what the others get with theirs.
+fn has_joined(options: &HostOptions, id: HostId) -> bool {
+    match id {
+        HostId::Member(_) | HostId::Server(1) => true,
+        HostId::Server(_) => super::servers::has_joined(options, id),
+        HostId::Node(_) => agent_dir(options, id).join("kubelet.conf").exists(),
+    }
+}
+
+fn agent_dir(options: &HostOptions, id: HostId) -> PathBuf {
+    options.directory(id).join("agent")
 }
 
 impl NodeLink {
     /// Creates the bridge of this machine and its hosts. Its range is chosen once and kept in the data directory.
-    pub(crate) fn create(data_dir: &Path, network: &ClusterNetwork, cgroup_root: &str) -> Result<NodeLink> {
+    pub(crate) fn create(
+        data_dir: &Path,
+        network: &ClusterNetwork,
+        cgroup_root: &str,
+        servers: u32,
+    ) -> Result<NodeLink> {
         let kept = NodeLink::read(data_dir)?;
         let prefix = network.names().bridge;
         let name = format!("{prefix}-nodes");
@@ -98,6 +159,7 @@ impl NodeLink {
             router: Router { name, net, inside: network.pod_cidrs.clone() },
             prefix,
             cgroup: format!("{}/tiphys-hosts{}", cgroup_root.trim_end_matches('/'), network.index),
+            servers,
         };
         link.write(data_dir)?;
         link.router.ensure().map_err(failed)?;
@@ -109,6 +171,7 @@ impl NodeLink {
         std::fs::create_dir_all(&dir).map_err(Error::file(&dir))?;
         let object = tree! {
             "net" => self.router.net.to_string(), "prefix" => self.prefix.clone(), "cgroup" => self.cgroup.clone(),
+            "servers" => i64::from(self.servers),
         };
         write_durable(&dir.join(LINK_FILE), &String::from_utf8_lossy(&api::json::encode(&object, None)))
     }
@@ -128,7 +191,13 @@ impl NodeLink {
             return Err(invalid());
         }
         let router = Router { name: format!("{prefix}-nodes"), net, inside: Vec::new() };
-        Ok(Some(NodeLink { router, prefix, cgroup }))
+        let servers = object.int("servers").and_then(|servers| u32::try_from(servers).ok()).unwrap_or(0);
+        Ok(Some(NodeLink { router, prefix, cgroup, servers }))
+    }
+
+    /// How many of the hosts are servers: 0 if this machine is the server.
+    pub(crate) fn servers(&self) -> u32 {
+        self.servers
     }
 
     /// The address of this machine on the link.
@@ -150,11 +219,9 @@ impl NodeLink {
         &self.router
     }
 
-    pub(super) fn host(&self, number: u32) -> Option<HostLink> {
-        let IpAddr::V4(first) = self.router.net.address else { return None };
-        let address = Ipv4Addr::from_bits(first.to_bits().checked_add(number - 1)?);
-        let net = IpNet::new(address.into(), self.router.net.prefix())?;
-        Some(HostLink { device: format!("{}-n{number}", self.prefix), net })
+    /// The device and the address of a host.
+    pub(super) fn host(&self, id: HostId) -> Option<HostLink> {
+        id.on_link(self.router.net, &self.prefix)
     }
 
     /// Stops the remaining hosts, and deletes the bridge; returns what could not be removed.
@@ -182,11 +249,6 @@ fn choose_range(kept: Option<IpNet>, bridge: &str, network: &ClusterNetwork) -> 
     net.ok_or_else(|| Error::Node("every range of 172.30.0.0/16 overlaps a route of this machine".to_string()))
 }
 
-/// The name of a node: that of the first with a number.
-pub(super) fn name(first: &str, number: u32) -> String {
-    format!("{first}-{number}")
-}
-
 /// Writes the KubeletConfiguration of all nodes.
 fn write_configuration(options: &HostOptions) -> Result<PathBuf> {
     let mut config = options.kubelet_config.clone();
@@ -198,34 +260,54 @@ fn write_configuration(options: &HostOptions) -> Result<PathBuf> {
 }
 
 /// Creates a token for this start, in a file: arguments of processes can be read by all users.
-async fn create_token(client: &Client, data_dir: &Path) -> Result<PathBuf> {
+async fn create_token(client: &Client, files: &StartFiles, certificates: Option<SealedCertificates>) -> Result<()> {
+    let failed = |error: client::Error| Error::Bootstrap(error.to_string());
     let (token, secret) = token::for_simulated_hosts(SystemClock.now())?;
-    client.create(SECRETS, "kube-system", &secret).await.map_err(|error| Error::Bootstrap(error.to_string()))?;
-    let file = data_dir.join(DIRECTORY).join("token");
-    write_private(&file, &token)?;
-    Ok(file)
+    let created = client.create(SECRETS, "kube-system", &secret).await.map_err(failed)?;
+    if let Some(certificates) = certificates {
+        certificates.publish(client, &token, &created).await.map_err(failed)?;
+        write_private(&files.certificate_key, certificates.key())?;
+    }
+    write_private(&files.token, &token)
 }
 
-pub(super) fn spec(options: &HostOptions, link: &NodeLink, number: u32, files: &StartFiles) -> Result<Spec> {
-    let StartFiles { token, config } = files;
-    let name = name(&options.node_name, number);
+pub(super) fn spec(options: &HostOptions, link: &NodeLink, id: HostId, files: &StartFiles) -> Result<Spec> {
     let too_many = || Error::Flags(vec![format!("--nodes: at most {MAX_NODES} nodes are supported")]);
-    let host = link.host(number).ok_or_else(too_many)?;
-    let dir = options.directory(number);
-    let data_dir = dir.join("agent");
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    let mut program: Vec<String> =
-        ["agent", "--stop-pods", "--server", &options.server, "--node-name", &name].map(Into::into).into();
-    program.extend(["--data-dir".to_string(), text(&data_dir), "--node-ip".to_string(), host.net.address.to_string()]);
-    program.extend(["--log-level".to_string(), options.log_level.name().to_string()]);
-    if !data_dir.join("kubelet.conf").exists() {
-        let hash = fingerprints(&options.ca).unwrap_or_default().into_iter().next().unwrap_or_default();
-        program.extend(["--token-file".to_string(), text(token)]);
-        program.extend(["--discovery-token-ca-cert-hash".to_string(), hash]);
-    }
-    program.extend(["--kubelet-config".to_string(), text(config)]);
-    program.extend(options.disable.iter().flat_map(|part| ["--disable".to_string(), part.clone()]));
+    let host = link.host(id).ok_or_else(too_many)?;
+    let (name, dir) = (id.name(&options.node_name), options.directory(id));
+    let address = host.net.address;
+    let program = match (id, &options.servers) {
+        (HostId::Member(number), Some(servers)) => servers.member(number, &options.node_name, &dir),
+        (HostId::Server(_), Some(servers)) => Some(Program::Own(servers.arguments(options, id, address, files))),
+        _ => Some(Program::Own(agent_arguments(options, id, address, files))),
+    };
+    let program = program.ok_or_else(|| Error::Flags(vec![format!("{name}: there is no such host")]))?;
     Ok(Spec { cgroup: format!("{}/{name}", link.cgroup), name, dir, link: host, program })
+}
+
+fn agent_arguments(options: &HostOptions, id: HostId, address: IpAddr, files: &StartFiles) -> Vec<String> {
+    let name = id.name(&options.node_name);
+    let data_dir = agent_dir(options, id);
+    let mut words: Vec<String> =
+        ["agent", "--stop-pods", "--server", &files.server, "--node-name", &name].map(Into::into).into();
+    words.extend(["--data-dir".to_string(), path_text(&data_dir), "--node-ip".to_string(), address.to_string()]);
+    words.extend(["--log-level".to_string(), options.log_level.name().to_string()]);
+    if !has_joined(options, id) {
+        words.extend(["--token-file".to_string(), path_text(&files.token)]);
+        words.extend(["--discovery-token-ca-cert-hash".to_string(), ca_hash(options)]);
+    }
+    words.extend(["--kubelet-config".to_string(), path_text(&files.config)]);
+    words.extend(options.disable.iter().flat_map(|part| ["--disable".to_string(), part.clone()]));
+    words
+}
+
+pub(super) fn path_text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// The hash of the CA's public key, by which hosts verify the cluster.
+pub(super) fn ca_hash(options: &HostOptions) -> String {
+    fingerprints(&options.ca).unwrap_or_default().into_iter().next().unwrap_or_default()
 }
 
 /// Waits until the nodes of the hosts are ready. `since` is the time at which they were started: an older status is that
@@ -233,11 +315,12 @@ pub(super) fn spec(options: &HostOptions, link: &NodeLink, number: u32, files: &
 pub(super) async fn wait_until_ready(
     client: &Client,
     options: &HostOptions,
-    numbers: &[u32],
+    ids: &[HostId],
     hosts: &mut [&mut Host],
     since: i64,
 ) -> Result<()> {
-    let waiting: BTreeSet<String> = numbers.iter().map(|number| name(&options.node_name, *number)).collect();
+    let nodes = ids.iter().filter(|id| id.is_node());
+    let waiting: BTreeSet<String> = nodes.map(|id| id.name(&options.node_name)).collect();
     tokio::select! {
         ready = watch_until_ready(client, options, waiting, since) => ready,
         name = first_ended(hosts) => Err(not_ready(options, &[name])),

@@ -1,8 +1,11 @@
 //! `tiphys up`: a whole cluster on this machine, with its own certificates.
 
 pub mod arguments;
+pub(crate) mod etcd;
+mod host_id;
 pub mod hosts;
 pub mod nodes;
+pub mod servers;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -156,8 +159,17 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
             };
             let SimulatedNodes { nodes, kubelet_config, disable, log_level } = simulated;
             let (data_dir, ca) = (options.data_dir.clone(), ca.to_string());
-            let host_options =
-                HostOptions { nodes, data_dir, node_name, server, ca, kubelet_config, disable, log_level };
+            let host_options = HostOptions {
+                nodes,
+                data_dir,
+                node_name,
+                server,
+                ca,
+                servers: None,
+                kubelet_config,
+                disable,
+                log_level,
+            };
             match nodes::start(administrator(&running.server), host_options, link).await {
                 Ok(hosts) => Some(hosts),
                 Err(error) => {

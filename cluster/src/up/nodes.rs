@@ -16,7 +16,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use super::hosts::{HostOptions, MAX_NODES, NodeLink, failed, name, prepare_start, spec, wait_until_ready};
+use super::host_id::{HostId, MAX_NODES};
+use super::hosts::{HostOptions, NodeLink, failed, prepare_start, spec, wait_until_ready};
+use super::servers;
 use crate::error::{Error, Result};
 
 const NODES: Resource = Resource::core("nodes");
@@ -74,18 +76,34 @@ pub struct RunningHosts {
 
 /// Starts the hosts, waits until their nodes are ready, and serves the socket for `tiphys node`.
 pub(super) async fn start(client: Client, options: HostOptions, link: NodeLink) -> Result<RunningHosts> {
-    let (count, data_dir) = (options.nodes, options.data_dir.clone());
-    let manager = NodeManager::new(client, options, link);
-    let numbers: Vec<u32> = (2..=count).collect();
-    let started = match manager.start(&numbers).await {
-        Ok(()) => serve(&data_dir, manager.clone()),
-        Err(error) => Err(error),
-    };
-    match started {
-        Ok(socket) => Ok(RunningHosts { manager, socket }),
-        Err(error) => {
-            manager.stop_all().await;
-            Err(error)
+    let ids: Vec<HostId> = (2..=options.nodes).map(HostId::Node).collect();
+    let starting = Starting::new(client, options, link);
+    let started = starting.start(&ids).await;
+    starting.finish(started).await
+}
+
+/// The hosts while some of them start.
+pub(super) struct Starting(Arc<NodeManager>);
+
+impl Starting {
+    pub(super) fn new(client: Client, options: HostOptions, link: NodeLink) -> Starting {
+        Starting(Arc::new(NodeManager { client, options, link, nodes: Mutex::default() }))
+    }
+
+    /// Starts hosts, and waits until their nodes are ready.
+    pub(super) async fn start(&self, ids: &[HostId]) -> Result<()> {
+        self.0.start(ids).await
+    }
+
+    /// Serves the socket; after a failure, stops what was started.
+    pub(super) async fn finish(self, started: Result<()>) -> Result<RunningHosts> {
+        let manager = self.0;
+        match started.and_then(|()| serve(&manager.options.data_dir, manager.clone())) {
+            Ok(socket) => Ok(RunningHosts { manager, socket }),
+            Err(error) => {
+                manager.stop_all().await;
+                Err(error)
+            }
         }
     }
 }
@@ -108,37 +126,46 @@ struct NodeManager {
     client: Client,
     options: HostOptions,
     link: NodeLink,
-    nodes: Mutex<BTreeMap<u32, Option<Host>>>,
+    nodes: Mutex<BTreeMap<HostId, Option<Host>>>,
 }
 
 impl NodeManager {
-    fn new(client: Client, options: HostOptions, link: NodeLink) -> Arc<NodeManager> {
-        Arc::new(NodeManager { client, options, link, nodes: Mutex::default() })
-    }
-
     fn link(&self) -> &NodeLink {
         &self.link
     }
 
-    /// Starts nodes by their numbers, and waits until they are ready. Nodes that fail are stopped again.
-    async fn start(&self, numbers: &[u32]) -> Result<()> {
+    /// The URL of a server that runs.
+    fn server(&self, nodes: &mut BTreeMap<HostId, Option<Host>>) -> String {
+        let running = nodes.iter_mut().find_map(|(id, host)| match id {
+            HostId::Server(number) if host.as_mut().is_some_and(Host::is_running) => Some(*number),
+            _ => None,
+        });
+        match (&self.options.servers, running) {
+            (None, _) => self.options.server.clone(),
+            (Some(_), running) => servers::url(&self.link, running.unwrap_or(1)),
+        }
+    }
+
+    /// Starts hosts, and waits until their nodes are ready. Hosts that fail are stopped again.
+    async fn start(&self, ids: &[HostId]) -> Result<()> {
         let mut nodes = self.nodes.lock().await;
-        let files = prepare_start(&self.client, &self.options).await?;
+        let server = self.server(&mut nodes);
+        let files = prepare_start(&self.client, &self.options, ids, server).await?;
         let since = SystemClock.now().seconds;
         let mut started = BTreeMap::new();
         let outcome = async {
-            for &number in numbers {
-                let spec = spec(&self.options, &self.link, number, &files)?;
-                started.insert(number, Host::start(&spec, self.link.router()).await.map_err(failed)?);
+            for &id in ids {
+                let spec = spec(&self.options, &self.link, id, &files)?;
+                started.insert(id, Host::start(&spec, self.link.router()).await.map_err(failed)?);
             }
             let mut hosts: Vec<&mut Host> = started.values_mut().collect();
-            wait_until_ready(&self.client, &self.options, numbers, &mut hosts, since).await
+            wait_until_ready(&self.client, &self.options, ids, &mut hosts, since).await
         };
         let outcome = outcome.await;
         files.remove();
         match outcome {
             Ok(()) => {
-                nodes.extend(started.into_iter().map(|(number, host)| (number, Some(host))));
+                nodes.extend(started.into_iter().map(|(id, host)| (id, Some(host))));
                 Ok(())
             }
             Err(error) => {
@@ -150,21 +177,14 @@ impl NodeManager {
         }
     }
 
-    /// Stops all nodes at the same time; returns what could not be removed.
+    /// Stops all hosts, those of one role at the same time: nodes before servers, whose store is the last. Returns what
+    /// could not be removed.
     async fn stop_all(&self) -> Vec<String> {
-        let nodes = std::mem::take(&mut *self.nodes.lock().await);
-        let mut stopping = tokio::task::JoinSet::new();
-        for host in nodes.into_values().flatten() {
-            let name = host.name().to_string();
-            stopping.spawn(async move { host.stop().await.map_err(|error| format!("node {name}: {error}")) });
-        }
+        let mut nodes = std::mem::take(&mut *self.nodes.lock().await);
         let mut left = Vec::new();
-        while let Some(stopped) = stopping.join_next().await {
-            match stopped {
-                Ok(Ok(())) => {}
-                Ok(Err(why)) => left.push(why),
-                Err(error) => left.push(error.to_string()),
-            }
+        for first in [HostId::Node(0), HostId::Server(0), HostId::Member(0)] {
+            let hosts = nodes.split_off(&first).into_values().flatten();
+            left.extend(stop_together(hosts).await);
         }
         let link = self.link.clone();
         left.extend(tokio::task::spawn_blocking(move || link.remove()).await.unwrap_or_default());
@@ -180,33 +200,41 @@ impl NodeManager {
                 self.stop(&name, at_once).await.map(|()| vec![format!("{name} stopped")])
             }
             NodeCommand::Start(name) => {
-                let number = self.stopped_number(&name).await?;
-                self.start(&[number]).await?;
+                let id = self.stopped_id(&name).await?;
+                self.start(&[id]).await?;
                 Ok(vec![format!("{name} started")])
             }
         }
     }
 
     async fn list(&self) -> Vec<String> {
-        let mut lines = vec![format!("{}\trunning\t{}", self.options.node_name, self.link.address())];
-        for (number, host) in self.nodes.lock().await.iter_mut() {
+        let first = &self.options.node_name;
+        let mut lines = Vec::new();
+        if self.options.servers.is_none() {
+            lines.push(format!("{first}\trunning\t{}\tserver", self.link.address()));
+        }
+        for (id, host) in self.nodes.lock().await.iter_mut() {
             let state = if host.as_mut().is_some_and(Host::is_running) { "running" } else { "stopped" };
-            let address = self.link.host(*number).map(|link| link.net.address.to_string()).unwrap_or_default();
-            lines.push(format!("{}\t{state}\t{address}", name(&self.options.node_name, *number)));
+            let address = self.link.host(*id).map(|link| link.net.address.to_string()).unwrap_or_default();
+            lines.push(format!("{}\t{state}\t{address}\t{}", id.name(first), id.role()));
         }
         lines
     }
 
     async fn add(&self, count: u32) -> Result<Vec<String>> {
-        let known: Vec<u32> = self.nodes.lock().await.keys().copied().collect();
-        let numbers = free_numbers(&known, count)?;
-        self.start(&numbers).await?;
-        Ok(numbers.iter().map(|number| format!("{} added", name(&self.options.node_name, *number))).collect())
+        let known: Vec<HostId> = self.nodes.lock().await.keys().copied().collect();
+        let ids = free_ids(&known, count)?;
+        self.start(&ids).await?;
+        Ok(ids.iter().map(|id| format!("{} added", id.name(&self.options.node_name))).collect())
     }
 
     async fn remove(&self, node: &str) -> Result<Vec<String>> {
-        let number = self.number(node)?;
-        let host = self.nodes.lock().await.remove(&number).ok_or_else(|| unknown(node))?;
+        let id = self.id(node)?;
+        if !matches!(id, HostId::Node(_)) {
+            let why = format!("{node} belongs to the control plane: it can be stopped, and not be removed");
+            return Err(Error::Flags(vec![why]));
+        }
+        let host = self.nodes.lock().await.remove(&id).ok_or_else(|| unknown(node))?;
         if let Some(host) = host {
             host.stop().await.map_err(failed)?;
         }
@@ -214,15 +242,15 @@ impl NodeManager {
             Err(error) if !error.is_not_found() => return Err(Error::Response(error.to_string())),
             _ => {}
         }
-        let dir = self.options.directory(number);
+        let dir = self.options.directory(id);
         std::fs::remove_dir_all(&dir).map_err(Error::file(&dir))?;
         Ok(vec![format!("{node} removed")])
     }
 
     async fn stop(&self, node: &str, at_once: bool) -> Result<()> {
-        let number = self.number(node)?;
+        let id = self.id(node)?;
         let mut nodes = self.nodes.lock().await;
-        let host = nodes.get_mut(&number).ok_or_else(|| unknown(node))?.take();
+        let host = nodes.get_mut(&id).ok_or_else(|| unknown(node))?.take();
         drop(nodes);
         match host {
             Some(host) if at_once => host.switch_off().await.map_err(failed),
@@ -231,35 +259,52 @@ impl NodeManager {
         }
     }
 
-    async fn stopped_number(&self, node: &str) -> Result<u32> {
-        let number = self.number(node)?;
+    async fn stopped_id(&self, node: &str) -> Result<HostId> {
+        let id = self.id(node)?;
         let mut nodes = self.nodes.lock().await;
-        let host = nodes.get_mut(&number).ok_or_else(|| unknown(node))?;
+        let host = nodes.get_mut(&id).ok_or_else(|| unknown(node))?;
         match host.as_mut().is_some_and(Host::is_running) {
             true => Err(Error::Flags(vec![format!("{node} runs already")])),
-            false => Ok(number),
+            false => Ok(id),
         }
     }
 
-    fn number(&self, node: &str) -> Result<u32> {
-        if node == self.options.node_name {
+    fn id(&self, node: &str) -> Result<HostId> {
+        if self.options.servers.is_none() && node == self.options.node_name {
             let why =
                 format!("{node} is this machine, which runs the control plane: only simulated nodes can be changed");
             return Err(Error::Flags(vec![why]));
         }
-        let number = node.strip_prefix(&self.options.node_name).and_then(|rest| rest.strip_prefix('-'));
-        number.and_then(|number| number.parse().ok()).ok_or_else(|| unknown(node))
+        HostId::parse(node, &self.options.node_name, self.options.server_count()).ok_or_else(|| unknown(node))
     }
+}
+
+/// Stops hosts at the same time; returns what could not be removed.
+async fn stop_together(hosts: impl Iterator<Item = Host>) -> Vec<String> {
+    let mut stopping = tokio::task::JoinSet::new();
+    for host in hosts {
+        let name = host.name().to_string();
+        stopping.spawn(async move { host.stop().await.map_err(|error| format!("node {name}: {error}")) });
+    }
+    let mut left = Vec::new();
+    while let Some(stopped) = stopping.join_next().await {
+        match stopped {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => left.push(why),
+            Err(error) => left.push(error.to_string()),
+        }
+    }
+    left
 }
 
 fn unknown(node: &str) -> Error {
     Error::Flags(vec![format!("there is no node {node:?}: `tiphys node list` shows them")])
 }
 
-/// The lowest numbers that no node has; the first node is the machine itself.
-fn free_numbers(known: &[u32], count: u32) -> Result<Vec<u32>> {
-    let free = (2..=MAX_NODES).filter(|number| !known.contains(number)).take(count as usize);
-    let free: Vec<u32> = free.collect();
+/// Nodes with the lowest numbers that no node has. The first node is the machine itself, or a server.
+fn free_ids(known: &[HostId], count: u32) -> Result<Vec<HostId>> {
+    let is_free = |number: &u32| !known.contains(&HostId::Node(*number)) && !known.contains(&HostId::Server(*number));
+    let free: Vec<HostId> = (2..=MAX_NODES).filter(is_free).take(count as usize).map(HostId::Node).collect();
     match free.len() == count as usize && count > 0 {
         true => Ok(free),
         false => Err(Error::Flags(vec![format!("a machine has at most {MAX_NODES} nodes, and at least one is added")])),
@@ -352,9 +397,14 @@ mod tests {
 
     #[test]
     fn new_nodes_get_free_numbers() {
-        assert_eq!(free_numbers(&[2, 4], 3).expect("numbers"), [3, 5, 6]);
-        assert_eq!(free_numbers(&[], 1).expect("numbers"), [2]);
-        assert!(free_numbers(&[], 0).is_err());
-        assert!(free_numbers(&[], MAX_NODES).is_err());
+        let ids = |numbers: &[u32]| numbers.iter().map(|number| HostId::Node(*number)).collect::<Vec<_>>();
+        assert_eq!(free_ids(&ids(&[2, 4]), 3).expect("numbers"), ids(&[3, 5, 6]));
+        assert_eq!(
+            free_ids(&[HostId::Member(4), HostId::Server(1), HostId::Server(2)], 2).expect("numbers"),
+            ids(&[3, 4])
+        );
+        assert_eq!(free_ids(&[], 1).expect("numbers"), ids(&[2]));
+        assert!(free_ids(&[], 0).is_err());
+        assert!(free_ids(&[], MAX_NODES).is_err());
     }
 }

@@ -27,6 +27,31 @@ const SERVICE: &str = "kubernetes";
 /// A name that the certificates of all API servers have, whatever their addresses are.
 pub(crate) const SERVER_NAME: &str = "kubernetes";
 
+/// A listener that balances over servers whose addresses do not change.
+pub(crate) struct FixedServers {
+    stop: watch::Sender<bool>,
+}
+
+impl FixedServers {
+    /// Passes connections on. The servers are probed with the CA and the certificate of a kubeconfig.
+    pub(crate) fn start(
+        listener: tokio::net::TcpListener,
+        servers: &BTreeSet<ServerAddress>,
+        kubeconfig: PathBuf,
+    ) -> FixedServers {
+        let balancer = Arc::new(Balancer::new("", servers));
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(relay::run(listener, balancer.clone(), stopped.clone()));
+        tokio::spawn(probe::run(balancer, ProbeCredentials(vec![kubeconfig]), stopped));
+        FixedServers { stop }
+    }
+
+    /// Closes the listener and its connections.
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+}
+
 /// The servers of a node while it runs.
 pub(crate) struct NodeServers {
     pub(crate) balancer: Arc<Balancer>,

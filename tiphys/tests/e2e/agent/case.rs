@@ -37,7 +37,7 @@ pub struct Case<'a> {
 impl<'a> Case<'a> {
     pub fn new(cluster: &'a Cluster, name: &str) -> Case<'a> {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let client = tokio.block_on(Client::connect(&cluster.dir.path().join("data/pki"), 6443));
+        let client = tokio.block_on(Client::connect(&cluster.pki(), 6443));
         let namespace = name.replace([' ', '_', ','], "-").to_lowercase();
         let last_call = Cell::new(Instant::now());
         let case = Case { cluster, namespace, tokio, client: RefCell::new(client), last_call };
@@ -50,7 +50,7 @@ impl<'a> Case<'a> {
     /// A case without its own namespace, for objects of the cluster.
     pub fn of_cluster(cluster: &'a Cluster) -> Case<'a> {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let client = tokio.block_on(Client::connect(&cluster.dir.path().join("data/pki"), 6443));
+        let client = tokio.block_on(Client::connect(&cluster.pki(), 6443));
         Case {
             cluster,
             namespace: DEFAULT.to_string(),
@@ -119,7 +119,7 @@ impl<'a> Case<'a> {
         match kind {
             "Namespace" => "/api/v1/namespaces".to_string(),
             "RuntimeClass" => "/apis/node.k8s.io/v1/runtimeclasses".to_string(),
-            "Deployment" => of("/apis/apps/v1", "deployments"),
+            "Deployment" | "DaemonSet" | "StatefulSet" => of("/apis/apps/v1", &format!("{}s", kind.to_lowercase())),
             "EndpointSlice" => of("/apis/discovery.k8s.io/v1", "endpointslices"),
             kind => of("/api/v1", &format!("{}s", kind.to_lowercase())),
         }
@@ -163,7 +163,7 @@ impl<'a> Case<'a> {
         let mut client = self.client.borrow_mut();
         // The server closes connections that are not used for long.
         if self.last_call.replace(Instant::now()).elapsed() > IDLE {
-            *client = self.tokio.block_on(Client::connect(&self.cluster.dir.path().join("data/pki"), 6443));
+            *client = self.tokio.block_on(Client::connect(&self.cluster.pki(), 6443));
         }
         let (code, body) = self.tokio.block_on(client.call(method, path, body)).expect("an answer");
         (code, body.to_vec())

@@ -81,6 +81,16 @@ impl Cluster {
         Cluster::up_in(dir, Runtime::Embedded, ENTER, &[&["--nodes", &nodes.to_string()], flags].concat())
     }
 
+    /// A highly available cluster: all nodes are simulated hosts, and the first three are servers.
+    pub fn up_with_servers(nodes: u32) -> Cluster {
+        let dir = tempfile::tempdir().expect("a directory");
+        for number in 1..=nodes {
+            let part = if number <= 3 { "server" } else { "agent" };
+            make_images(&dir.path().join(format!("data/nodes/{NODE}-{number}/{part}/runtime/images")));
+        }
+        Cluster::up_in(dir, Runtime::Embedded, ENTER, &["--nodes", &nodes.to_string(), "--servers", "3"])
+    }
+
     /// The same with more flags.
     pub fn up_with(runtime: Runtime, flags: &[&str]) -> Cluster {
         Cluster::up_entering(runtime, ENTER, flags)
@@ -162,6 +172,12 @@ impl Cluster {
         command.args(["-t", &self.inside, "--net", "--mount", "--pid", &dir, program]);
         command.env("KUBECONFIG", self.kubeconfig());
         command
+    }
+
+    /// The certificates of the control plane.
+    pub fn pki(&self) -> PathBuf {
+        let own = self.dir.path().join("data/pki");
+        if own.exists() { own } else { self.dir.path().join(format!("data/nodes/{NODE}-1/server/pki")) }
     }
 
     pub fn kubeconfig(&self) -> PathBuf {

@@ -29,6 +29,7 @@ mod services;
 mod static_pods;
 mod stops;
 mod streams;
+mod up_servers;
 mod volumes;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

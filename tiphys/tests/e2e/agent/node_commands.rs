@@ -10,14 +10,14 @@ const TOLERATIONS: &str = "terminationGracePeriodSeconds: 1, tolerations: [\
     {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 1}, \
     {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 1}]";
 
-fn node(cluster: &Cluster, args: &[&str]) -> Output {
+pub fn node(cluster: &Cluster, args: &[&str]) -> Output {
     let data_dir = cluster.dir.path().join("data");
     let mut command = Command::new(BINARY);
     command.arg("node").args(args).arg("--data-dir").arg(data_dir).output().expect("the binary runs")
 }
 
 #[track_caller]
-fn node_ok(cluster: &Cluster, args: &[&str]) -> String {
+pub fn node_ok(cluster: &Cluster, args: &[&str]) -> String {
     let output = node(cluster, args);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{args:?}: {error} {}", cluster.log());

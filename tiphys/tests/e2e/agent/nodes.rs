@@ -9,6 +9,8 @@ const CASES: Table = &[
     ("pods of different nodes reach each other", reach),
     ("streams from every node", streams),
     ("a drained node is emptied", drain),
+    ("a daemon runs on every node", daemons),
+    ("members of a stateful set keep their volumes", local_volumes),
 ];
 
 #[test]
@@ -89,4 +91,55 @@ fn drain(case: &Case) {
     case.until("an empty node", nodes, |nodes| !nodes.contains("node-3"));
     case.until("three pods", ready, |ready| ready == "3");
     case.kubectl(&["uncordon", "node-3"]);
+}
+
+/// A DaemonSet has a pod on every node, also on one that is drained, and replaces a deleted one on its node.
+fn daemons(case: &Case) {
+    case.apply(
+        "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent}, spec: {selector: {matchLabels: {app: agent}}, \
+         template: {metadata: {labels: {app: agent}}, spec: {terminationGracePeriodSeconds: 1, containers: \
+         [{name: main, image: IMAGE, command: [sh, -c, 'echo $NODE; exec sleep 100000'], env: [{name: NODE, valueFrom: \
+         {fieldRef: {fieldPath: spec.nodeName}}}]}]}}}}",
+    );
+    let ready = || case.kubectl(&["get", "daemonset", "agent", "--output=jsonpath={.status.numberReady}"]);
+    case.until("a pod on each node", ready, |ready| ready == "3");
+    let on = |node: &str| {
+        let selector = format!("--field-selector=spec.nodeName={node}");
+        case.kubectl(&["get", "pods", "-l", "app=agent", &selector, "--output=jsonpath={.items[*].metadata.name}"])
+    };
+    for node in NODES {
+        assert_eq!(case.kubectl(&["logs", &on(node)]), node);
+    }
+    let before = on("node-2");
+    case.kubectl(&["delete", "pod", &before]);
+    case.until("its successor", || on("node-2"), |pod| !pod.is_empty() && *pod != before);
+    case.until("a pod on each node", ready, |ready| ready == "3");
+}
+
+/// Each member of a StatefulSet has a volume on its node; its successor is there too, and finds its data.
+fn local_volumes(case: &Case) {
+    case.apply(
+        "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db}, spec: {serviceName: db, replicas: 3, \
+         podManagementPolicy: Parallel, selector: {matchLabels: {app: db}}, template: {metadata: {labels: {app: db}}, spec: \
+         {terminationGracePeriodSeconds: 1, topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, \
+         whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: db}}}], containers: [{name: main, image: IMAGE, \
+         command: [sh, -c, 'echo start >> /data/starts; exec sleep 100000'], volumeMounts: [{name: data, mountPath: /data}]}]}}, \
+         volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: \
+         {storage: 1Mi}}}}]}}",
+    );
+    let members = ["db-0", "db-1", "db-2"];
+    let node_of = |pod: &str| case.until_ready(pod).str("spec.nodeName").to_string();
+    let before = members.map(node_of);
+    let mut nodes = before.to_vec();
+    nodes.sort();
+    assert_eq!(nodes, NODES, "one on each node");
+    let uids = members.map(|pod| case.pods(pod).str("metadata.uid").to_string());
+    case.kubectl(&["delete", "pods", "db-0", "db-1", "db-2"]);
+    for (pod, uid) in members.iter().zip(&uids) {
+        case.until_pod(pod, "its successor", |pod| !pod.is_null() && pod.str("metadata.uid") != uid);
+    }
+    assert_eq!(members.map(node_of), before, "their volumes are there");
+    for pod in members {
+        assert_eq!(case.exec(pod, "cat /data/starts"), "start\nstart", "{pod}");
+    }
 }

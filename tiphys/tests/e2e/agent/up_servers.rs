@@ -1,0 +1,90 @@
+//! `up --servers 3`: a highly available cluster on one machine, whose servers and members of etcd lose their power in
+//! turns while clients use it.
+
+use std::process::Output;
+use std::time::Instant;
+
+use super::case::{Case, debians};
+use super::cluster::Cluster;
+use super::node_commands::{node, node_ok};
+use super::services;
+
+/// `TIPHYS_ROUNDS` of CONTRIBUTING: how often each server is killed.
+fn rounds() -> u32 {
+    std::env::var("TIPHYS_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// Retries: a request that was open when its server was killed has failed.
+fn kubectl(case: &Case, args: &[&str]) -> String {
+    let run = || {
+        let output: Output = case.run_by(&debians(), &[&["--request-timeout=10s"], args].concat());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    };
+    let done = |result: &Result<String, String>| match result {
+        Ok(_) => true,
+        Err(error) => error.contains("already exists"),
+    };
+    let more = || case.cluster.log();
+    case.until_or(&format!("{args:?}"), run, done, more).unwrap_or_default()
+}
+
+/// The host that runs the controllers.
+fn leader(case: &Case) -> String {
+    let path = ["get", "lease", "--namespace=kube-system", "kube-controller-manager"];
+    let holder = kubectl(case, &[&path[..], &["--output=jsonpath={.spec.holderIdentity}"]].concat());
+    holder.split('_').next().unwrap_or_default().to_string()
+}
+
+fn ready_pods(case: &Case) -> String {
+    kubectl(case, &["get", "deployment", "web", "--output=jsonpath={.status.readyReplicas}"])
+}
+
+/// A new Deployment gets its ReplicaSet.
+fn reconciles(case: &Case, name: &str) {
+    kubectl(case, &["create", "deployment", name, "--image=x"]);
+    let sets = || kubectl(case, &["get", "replicasets", "-l", &format!("app={name}"), "--output=name"]);
+    case.until(&format!("the ReplicaSet of {name}"), sets, |sets| sets.lines().count() == 1);
+}
+
+#[test]
+fn a_machine_has_a_highly_available_cluster() {
+    let cluster = Cluster::up_with_servers(3);
+    let case = Case::new(&cluster, "survives");
+    case.apply(
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 3, selector: {matchLabels: {app: web}}, \
+         template: {metadata: {labels: {app: web}}, spec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: \
+         IMAGE, command: [sh, -c, 'echo web > /tmp/index.html; exec httpd -f -p 8080 -h /tmp']}], topologySpreadConstraints: \
+         [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: \
+         {app: web}}}]}}}}",
+    );
+    case.until("a pod on each server", || ready_pods(&case), |ready| ready == "3");
+    let list = node_ok(&cluster, &["list"]);
+    assert_eq!(list.lines().filter(|line| line.contains("running") && line.ends_with("server")).count(), 3, "{list}");
+    assert_eq!(list.lines().filter(|line| line.contains("running") && line.ends_with("etcd")).count(), 3, "{list}");
+    for round in 0..rounds() {
+        for host in [leader(&case), format!("node-etcd-{}", 1 + round % 3)] {
+            let started = Instant::now();
+            node_ok(&cluster, &["stop", "--power-off", &host]);
+            reconciles(&case, &format!("without-{host}-{round}"));
+            println!("reconciled {} ms after {host} was switched off", started.elapsed().as_millis());
+            assert_ne!(leader(&case), host);
+            node_ok(&cluster, &["start", &host]);
+        }
+    }
+    case.until("all pods", || ready_pods(&case), |ready| ready == "3");
+    // A pod in the cluster reaches the API server through its Service, whichever servers are there.
+    let after = Case::new(&cluster, "after");
+    services::client_with(&after, "client", "", &[]);
+    let version = after.exec("client", "/usr/bin/curl -sSk --max-time 20 https://kubernetes.default/version");
+    assert!(version.contains("gitVersion"), "{version}");
+    for (args, want) in [
+        (&["remove", "node-1"][..], "node-1 belongs to the control plane"),
+        (&["remove", "node-etcd-1"], "node-etcd-1 belongs to the control plane"),
+        (&["stop", "node"], "there is no node \"node\""),
+    ] {
+        let output = node(&cluster, args);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(want), "{args:?}: {error}");
+    }
+}
