@@ -69,10 +69,16 @@ enum Command {
         #[arg(value_parser = clap::builder::PossibleValuesParser::new(figures::network::PARTS))]
         parts: Vec<String>,
     },
-    /// Measures several nodes of this machine; needs root
-    Nodes(CommonArguments),
     /// Measures the command line client against upstream's
     Kubectl(CommonArguments),
+    /// Measures several nodes and several servers of this machine; needs root, and etcd for the servers
+    Nodes {
+        #[command(flatten)]
+        how: CommonArguments,
+        /// The figures to measure, all by default
+        #[arg(value_parser = clap::builder::PossibleValuesParser::new(figures::nodes::PARTS))]
+        parts: Vec<String>,
+    },
     /// A tenant that sends as many requests as it can
     #[command(hide = true)]
     Flood { address: SocketAddr, path: String, token: String },
@@ -108,8 +114,11 @@ pub fn main() -> ExitCode {
         Command::Pods(how) => {
             measure_inside(&how, async |plan, report| Box::pin(figures::pods::run(how.quick, plan, report)).await)
         }
-        Command::Nodes(how) => {
-            measure_inside(&how, async |plan, report| Box::pin(figures::nodes::run(how.quick, plan, report)).await)
+        Command::Nodes { how, parts } => {
+            let run = async |plan: &Plan, report: &mut Report| {
+                Box::pin(figures::nodes::run(how.quick, plan, &parts, report)).await
+            };
+            measure_inside(&how, run)
         }
         Command::Kubectl(how) => measure(&how, async |plan, report| figures::kubectl::run(plan, report).await),
         Command::Dns(how) => measure_blocking(&how, figures::dns::run),

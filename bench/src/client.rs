@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Request;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full};
 use http_client::protocol::Http2Options;
 use http_client::{Trust, tls};
+use hyper::client::conn::http2::SendRequest;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -184,9 +185,15 @@ fn head(bytes: &[u8]) -> Result<Option<(u16, usize, usize)>> {
     Ok(Some((code, content_length(head).ok_or("no content-length")?, end + 4)))
 }
 
+/// An HTTP/2 connection for requests with a body.
+pub(crate) async fn open_http2(address: SocketAddr, tls: &Tls) -> Result<SendRequest<Full<Bytes>>> {
+    let stream = handshake(address, &tls.http2).await?;
+    Ok(http_client::handshake_http2(stream, Http2Options::default()).await?)
+}
+
 /// An HTTP/2 connection.
 pub(crate) struct Http2 {
-    sender: hyper::client::conn::http2::SendRequest<Empty<Bytes>>,
+    sender: SendRequest<Empty<Bytes>>,
 }
 
 impl Http2 {

@@ -10,6 +10,7 @@ mod child;
 mod cli;
 mod client;
 mod cores;
+mod etcd;
 mod figure;
 mod figures;
 mod inside;

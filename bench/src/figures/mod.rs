@@ -17,6 +17,7 @@ pub(crate) mod pods;
 pub(crate) mod runtime;
 mod scale;
 pub(crate) mod scheduler;
+pub(crate) mod servers;
 mod stalled;
 mod start;
 mod watch;

@@ -16,7 +16,7 @@ use crate::inside::CGROUP;
 use crate::traffic::{self, GIGABIT};
 use crate::{Result, process};
 
-const NODE: &str = "node";
+pub(super) const NODE: &str = "node";
 /// What a start leaves over is done by then.
 const SETTLE: Duration = Duration::from_secs(15);
 /// What a node has to be ready within, and ten of them.
@@ -25,7 +25,21 @@ const TEN_MS: f64 = 5000.0;
 const NODE_MIB: f64 = 40.0;
 const TEN: u32 = 10;
 
-pub(crate) async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
+/// The figures that may be measured alone.
+pub(crate) const PARTS: [&str; 2] = ["nodes", "servers"];
+
+pub(crate) async fn run(quick: bool, plan: &Plan, parts: &[String], report: &mut Report) -> Result<()> {
+    let is_chosen = |part: &str| parts.is_empty() || parts.iter().any(|chosen| chosen == part);
+    if is_chosen(PARTS[0]) {
+        measure_nodes(quick, plan, report).await?;
+    }
+    if is_chosen(PARTS[1]) {
+        super::servers::run(quick, plan, report).await?;
+    }
+    Ok(())
+}
+
+async fn measure_nodes(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     let rounds = if quick { 1 } else { 5 };
     report.progress("starting one node and two, in turns");
     let mut best = [f64::INFINITY; 2];
@@ -68,7 +82,7 @@ async fn start(plan: &Plan, nodes: u32, round: usize) -> Result<(f64, Server, Pa
 }
 
 /// The processes of a node: they have its directory among their arguments.
-fn processes_of(dir: &Path, node: &str) -> Result<Vec<u32>> {
+pub(super) fn processes_of(dir: &Path, node: &str) -> Result<Vec<u32>> {
     let part = format!("{}/", dir.join("nodes").join(node).display());
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
