@@ -189,6 +189,78 @@ fn a_member_that_stalls_is_left() {
     });
 }
 
+/// A member whose disk is full ends; the others go on, and it follows again when there is space.
+#[test]
+fn a_full_disk_stops_one_member_only() {
+    let mut members = Members::start(Version::V3_5, 3, 0);
+    block_on(async {
+        let (store, sink) = connect(members.endpoints()).await;
+        write(&store, "/before", "1").await;
+        members.kill(3);
+        members.give_disk(3, "200m");
+        members.run(3);
+        agree(&members, &[&store]).await;
+        let fill = format!("cat /dev/zero > {}/fill || true", members.data(3).display());
+        members.network.script(&fill);
+        let value = "x".repeat(200_000);
+        let mut count = 0;
+        while !members.has_ended(3) {
+            count += 1;
+            assert!(count < 1000, "the member does not notice its full disk");
+            write(&store, &format!("/full/{}", count % 50), &value).await;
+        }
+        let revision = write(&store, "/after", "1").await;
+        within("the watch", stdx::wait::until_await("it", PATIENCE, async || sink.newest() >= revision)).await;
+        members.network.script(&format!("rm {}/fill", members.data(3).display()));
+        members.kill(3);
+        members.run(3);
+        agree(&members, &[&store]).await;
+    });
+}
+
+/// A slow disk delays a member's answers: they come in bursts here. Nothing waits for it, unless it leads.
+#[test]
+fn a_slow_member_delays_nothing_for_long() {
+    let members = Members::start(Version::V3_4, 3, 0);
+    block_on(async {
+        let (store, _) = connect(members.endpoints()).await;
+        for host in 1..=3 {
+            let slow = async {
+                for _ in 0..6 {
+                    members.signal(host, "-STOP");
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    members.signal(host, "-CONT");
+                    tokio::time::sleep(Duration::from_millis(30)).await;
+                }
+            };
+            let writes = async {
+                for number in 0..5 {
+                    write(&store, &format!("/slow/{number}"), "1").await;
+                }
+            };
+            tokio::join!(slow, writes);
+        }
+        agree(&members, &[&store]).await;
+    });
+}
+
+/// Packets are lost everywhere: the cluster is slower, and every acknowledged write is there.
+#[test]
+fn lost_packets_lose_no_write() {
+    let members = Members::start(Version::V3_5, 3, 0);
+    block_on(async {
+        let (store, _) = connect(members.endpoints()).await;
+        (1..=3).for_each(|host| members.network.lose(host, 15));
+        for number in 0..20 {
+            write(&store, &format!("/lossy/{number}"), "1").await;
+        }
+        (1..=3).for_each(|host| members.network.lose(host, 0));
+        agree(&members, &[&store]).await;
+        let page = within("a list", until_ok(|| store.range(everything()))).await;
+        assert_eq!(page.entries.iter().filter(|entry| entry.key.starts_with("/lossy/")).count(), 20);
+    });
+}
+
 /// The number of seeds: `TIPHYS_SEEDS` of CONTRIBUTING.
 fn seeds() -> std::ops::Range<u64> {
     let text = std::env::var("TIPHYS_SEEDS").unwrap_or_default();

@@ -71,6 +71,25 @@ impl Network {
         command
     }
 
+    /// Runs a shell script among the mounts and processes of all hosts.
+    pub fn script(&self, script: &str) {
+        let mut command = Command::new("nsenter");
+        let output = command.args(["-t", &self.inside, "--mount", "--pid", "sh", "-ec", script]).output();
+        let output = output.expect("nsenter is there");
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Of the packets to a host, this percentage is lost; 0 for none.
+    pub fn lose(&self, to: u32, percent: u32) {
+        let rules = format!(
+            "add table inet loss; delete table inet loss; add table inet loss; add chain inet loss in \
+             {{ type filter hook input priority -1; }}; \
+             add rule inet loss in iifname eth0 numgen random mod 100 < {percent} drop"
+        );
+        let output = self.command(to, "nft").arg(&rules).output().expect("nft is there");
+        assert!(output.status.success(), "{rules}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
     /// Packets from a host do not arrive at another one any more.
     pub fn cut(&self, from: u32, to: u32) {
         self.change("add", from, to);
@@ -245,6 +264,21 @@ impl Members {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// Moves the data of a stopped member to a disk of its own of this size.
+    pub fn give_disk(&self, host: u32, size: &str) {
+        let data = self.data(host);
+        self.network.script(&format!(
+            "cd {0} && mkdir ../kept && cp -a . ../kept && mount -t tmpfs -o size={size} none {0} && cp -a ../kept/. {0}",
+            data.display()
+        ));
+    }
+
+    /// Whether the process of a member has ended.
+    pub fn has_ended(&mut self, host: u32) -> bool {
+        let child = self.running[host as usize - 1].as_mut();
+        child.is_none_or(|child| child.try_wait().is_ok_and(|ended| ended.is_some()))
     }
 
     /// Removes a member for good, and adds an empty one in its place.

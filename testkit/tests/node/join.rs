@@ -1,7 +1,7 @@
 //! A machine joins: it finds the CA by its fingerprint, requests a certificate with its token, and reconnects with it.
 
 use api::{base64, tree};
-use client::Resource;
+use client::{Patch, Resource};
 use cluster::component::remote::Remote;
 use cluster::control_plane::in_process;
 use cluster::node::request::{self, CertificateRequest};
@@ -11,6 +11,7 @@ use testkit::Cluster;
 const TOKEN: &str = "abcdef.0123456789abcdef";
 const SECRETS: Resource = Resource::core("secrets");
 const NODES: Resource = Resource::core("nodes");
+const MAPS: Resource = Resource::core("configmaps");
 
 async fn make_joinable(cluster: &Cluster, url: &str, ca: &str) {
     let client = in_process::administrator(cluster.server());
@@ -77,4 +78,41 @@ async fn invalid_tokens_are_explained() {
     let refused = bootstrap::ensure(&dir.path().join("kubelet.conf"), Some(&first), dir.path(), "n1").await;
     let refused = refused.expect_err("refused").describe();
     assert!(refused.contains("--bootstrap-kubeconfig: 401"), "{refused}");
+}
+
+/// A token that was stolen is worth nothing once it has expired, wherever it is used from: neither the cluster is signed
+/// with it, nor does it authenticate. The certificate of a machine that has joined stays valid.
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_tokens_are_worthless() {
+    let cluster = Cluster::start_whole().await;
+    let url = format!("https://{}", cluster.address());
+    let ca = cluster.pki().read("ca").expect("a CA bundle").expect("a CA bundle").certificate;
+    make_joinable(&cluster, &url, &ca).await;
+    let hash = join::fingerprints(&ca).expect("a fingerprint").remove(0);
+    join::discover(&url, TOKEN, &hash).await.expect("the CA");
+    let dir = tempfile::tempdir().expect("a directory");
+    let first = dir.path().join("bootstrap.conf");
+    std::fs::write(&first, api::yaml::encode(&join::bootstrap_config(&url, &ca, TOKEN))).expect("a file");
+    let join = async |name: &str| {
+        let kubeconfig = dir.path().join(format!("{name}.conf"));
+        bootstrap::ensure(&kubeconfig, Some(&first), &dir.path().join(name), name).await.map(|()| kubeconfig)
+    };
+    let joined = join("n1").await.expect("a certificate");
+
+    let client = in_process::administrator(cluster.server());
+    let expired = base64::encode(b"2020-01-01T00:00:00Z");
+    let patch = tree! { "data" => tree! { "expiration" => expired } };
+    let changed = client.patch(SECRETS, "kube-system", "bootstrap-token-abcdef", "", Patch::Merge(&patch)).await;
+    changed.expect("an expired token");
+    let refused = join("n2").await.expect_err("refused").describe();
+    assert!(refused.contains("--bootstrap-kubeconfig: 401"), "{refused}");
+    // Nothing is signed with it any more, so that no machine believes a cluster by it.
+    let is_unsigned = async || {
+        let info = client.get(MAPS, "kube-public", "cluster-info").await.map_err(|error| error.to_string())?;
+        let is_signed = info.map("data").iter().any(|(key, _)| key == "jws-kubeconfig-abcdef");
+        if is_signed { Err("it is signed".to_string()) } else { Ok(()) }
+    };
+    stdx::wait::until_ok_await("no signature", std::time::Duration::from_secs(60), is_unsigned).await;
+    let of_node = Remote::read("kubelet", "kubeconfig", &joined).expect("a kubeconfig").client();
+    of_node.create(NODES, "", &tree! { "metadata" => tree! { "name" => "n1" } }).await.expect("its own node");
 }

@@ -33,6 +33,7 @@ macro_rules! in_quarters {
 }
 use in_quarters;
 
+mod crowd_loss;
 mod garbage;
 mod jobs;
 mod node_loss;
