@@ -4,100 +4,22 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{Tree, json};
 use stdx::sync::Mutex;
-use stdx::wait::{until, until_ok_await};
+use stdx::wait::until_ok_await;
 use tokio::sync::watch;
 
-use crate::members::{Members, PATIENCE, Version};
-use crate::support::{BINARY, Client, config_map};
+use crate::etcd_servers::{SERVERS, Servers};
+use crate::members::PATIENCE;
+use crate::support::{Client, config_map};
 
-const SERVERS: [u32; 3] = [4, 5, 6];
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Enough for a debug build on a busy machine; `tiphys bench nodes` measures.
 const FAILOVER: Duration = Duration::from_secs(30);
-
-struct Servers {
-    running: Vec<Option<Child>>,
-    members: Members,
-}
-
-impl Servers {
-    /// The first one creates the CAs that all of them have.
-    fn start() -> Servers {
-        let mut servers = Servers { running: vec![None, None, None], members: Members::start(Version::V3_4, 3, 3) };
-        servers.run(SERVERS[0]);
-        for host in &SERVERS[1..] {
-            let (from, to) = (servers.data(SERVERS[0]).join("pki"), servers.data(*host));
-            std::fs::create_dir_all(&to).expect("a directory");
-            let copied = Command::new("cp").arg("-a").args([&from, &to.join("pki")]).status();
-            assert!(copied.expect("cp is there").success());
-            servers.run(*host);
-        }
-        servers
-    }
-
-    fn data(&self, host: u32) -> PathBuf {
-        self.members.network.dir.path().join(format!("s{host}"))
-    }
-
-    /// Starts a server, and waits until it has written its kubeconfig.
-    fn run(&mut self, host: u32) {
-        let (data, dir) = (self.data(host), self.members.network.dir.path().to_path_buf());
-        let _ = std::fs::remove_file(data.join("kubeconfig"));
-        let log = dir.join(format!("s{host}.log"));
-        let out = std::fs::File::options().create(true).append(true).open(&log).expect("a file");
-        let child = self
-            .members
-            .network
-            .command(host, "unshare")
-            .args(["--uts", "sh", "-c", "hostname $0 && exec \"$@\"", &format!("s{host}"), BINARY, "up"])
-            .args(["--disable-agent", "--bind-address", &format!("10.9.0.{host}"), "--port", "6443"])
-            .args(["--cluster-cidr", "10.42.0.0/16", "--service-cidr", "10.96.0.0/16"])
-            .arg(format!("--apiserver-arg=etcd-servers={}", self.members.endpoints().join(",")))
-            .arg("--data-dir")
-            .arg(&data)
-            .stdout(Stdio::null())
-            .stderr(out)
-            .spawn()
-            .expect("the binary starts");
-        self.running[host as usize - 4] = Some(child);
-        let is_up = || data.join("kubeconfig").exists();
-        until(&format!("{} starts: {}", host, log.display()), PATIENCE, is_up);
-    }
-
-    fn signal(&self, host: u32, signal: &str) {
-        let parent = self.running[host as usize - 4].as_ref().expect("it runs").id();
-        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).expect("it runs");
-        assert!(Command::new("kill").args([signal, children.trim()]).status().expect("kill is there").success());
-    }
-
-    fn wait(&mut self, host: u32) {
-        if let Some(mut child) = self.running[host as usize - 4].take() {
-            let _ = child.wait();
-        }
-    }
-
-    fn pki(&self) -> PathBuf {
-        self.data(SERVERS[0]).join("pki")
-    }
-}
-
-impl Drop for Servers {
-    fn drop(&mut self) {
-        for host in SERVERS {
-            if self.running[host as usize - 4].is_some() {
-                self.signal(host, "-KILL");
-                self.wait(host);
-            }
-        }
-    }
-}
 
 async fn client(pki: &Path, host: u32) -> Client {
     Client::at(pki, SocketAddr::from(([10, 9, 0, host as u8], 6443))).await

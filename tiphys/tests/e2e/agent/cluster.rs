@@ -101,7 +101,8 @@ impl Cluster {
         Cluster::up_in(tempfile::tempdir().expect("a directory"), runtime, enter, flags)
     }
 
-    fn up_in(dir: TempDir, runtime: Runtime, enter: &str, flags: &[&str]) -> Cluster {
+    /// The same in a directory that has files already.
+    pub fn up_in(dir: TempDir, runtime: Runtime, enter: &str, flags: &[&str]) -> Cluster {
         let cgroup = cgroup_of(&dir);
         let mut words: Vec<String> =
             ["up", "--port", "6443", "--node-name", NODE, "--data-dir", "data", "--cgroup-root", &cgroup]

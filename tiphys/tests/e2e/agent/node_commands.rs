@@ -46,6 +46,12 @@ fn nodes_of_a_machine_are_added_stopped_and_removed() {
     node_ok(&cluster, &["start", "node-2"]);
     is_ready(&all, "node-2", "True");
     assert_eq!(uid("node-2"), first, "it is the same node");
+    // A node that was deleted while it was off registers again with its old data directory.
+    node_ok(&cluster, &["stop", "node-2"]);
+    all.kubectl(&["delete", "node", "node-2"]);
+    node_ok(&cluster, &["start", "node-2"]);
+    is_ready(&all, "node-2", "True");
+    assert_ne!(uid("node-2"), first, "it is another node of the same name");
     node_ok(&cluster, &["remove", "node-3"]);
     assert!(all.read("/api/v1/nodes/node-3").str("metadata.name").is_empty());
     assert!(!cluster.dir.path().join("data/nodes/node-3").exists());

@@ -24,6 +24,27 @@ fn several_nodes_on_one_machine() {
     check(&cluster, &[services::CASES, services::POLICY_CASES, CASES]);
 }
 
+/// `TIPHYS_TEST_NODES` of CONTRIBUTING: twenty fit on a machine with two cores and 24 GiB.
+#[test]
+fn many_nodes_fit_on_one_machine() {
+    let count = std::env::var("TIPHYS_TEST_NODES").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
+    let started = std::time::Instant::now();
+    let cluster = Cluster::up_with_nodes(count);
+    println!("{count} nodes are ready after {} ms", started.elapsed().as_millis());
+    let case = Case::new(&cluster, "many");
+    case.apply(
+        "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent}, spec: {selector: {matchLabels: {app: agent}}, \
+         template: {metadata: {labels: {app: agent}}, spec: {terminationGracePeriodSeconds: 1, containers: \
+         [{name: main, image: IMAGE}]}}}}",
+    );
+    let path = format!("/apis/apps/v1/namespaces/{}/daemonsets/agent", case.namespace);
+    case.until(
+        "a pod on each node",
+        || case.read(&path).int("status.numberReady"),
+        |ready| *ready == Some(i64::from(count)),
+    );
+}
+
 fn make_pods(case: &Case) {
     for node in NODES {
         case.pod(

@@ -22,7 +22,7 @@ fn rules(cluster: &Cluster) -> String {
 }
 
 /// Kills the process itself, which nsenter has started.
-fn kill(process: &ChildProcess) {
+pub fn kill(process: &ChildProcess) {
     let parent = process.0.id();
     let child = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).expect("a child");
     assert!(Command::new("kill").args(["-KILL", child.trim()]).status().expect("kill is there").success());

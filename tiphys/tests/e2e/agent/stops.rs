@@ -252,6 +252,50 @@ fn keep_pods_keeps_them_running_once() {
     assert_nothing_is_left(&machine);
 }
 
+/// `TIPHYS_STORE_OBJECTS` of CONTRIBUTING: so many objects move with the pods.
+#[test]
+fn pods_run_on_while_the_store_moves_to_etcd_and_back() {
+    let count: usize = std::env::var("TIPHYS_STORE_OBJECTS").ok().and_then(|text| text.parse().ok()).unwrap_or(100);
+    let machine = machine();
+    let etcd = machine.command("etcd").args(["--data-dir", "etcd", "--unsafe-no-fsync"]).stderr(Stdio::null()).spawn();
+    let _etcd = ChildProcess(etcd.expect("etcd is there"));
+    let url = "http://127.0.0.1:2379";
+    let copy = |from: &str, to: &str| {
+        let output = machine.command(BINARY).args(["store", "copy", "--from", from, "--to", to]).output();
+        let output = output.expect("nsenter is there");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let flags = ["--data-dir", "data", "--keep-pods"];
+    let of_etcd = format!("--apiserver-arg=etcd-servers={url}");
+    let up = UpProcess::start(&machine, &flags);
+    let all = Case::of_cluster(&machine);
+    make_pod(&all);
+    for number in 0..count {
+        all.apply(&format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: moved-{number}}}}}"));
+    }
+    let identity = |all: &Case| {
+        let status = all.until_ready("web").list("status.containerStatuses")[0].clone();
+        (status.str("containerID").to_string(), status.str("state.running.startedAt").to_string())
+    };
+    let before = identity(&all);
+    let moved = |all: &Case| all.kubectl(&["get", "configmaps", "--output=name"]).matches("/moved-").count();
+    up.signal("-TERM");
+    up.finish();
+    copy("data", url);
+    fs::rename(machine.dir.path().join("data/store"), machine.dir.path().join("data/store.old")).expect("renamed");
+    let up = UpProcess::start(&machine, &[&flags[..], &[&of_etcd]].concat());
+    let all = Case::of_cluster(&machine);
+    assert_eq!((identity(&all), moved(&all)), (before.clone(), count));
+    up.signal("-TERM");
+    up.finish();
+    copy(url, "data");
+    let up = UpProcess::start(&machine, &["--data-dir", "data"]);
+    let all = Case::of_cluster(&machine);
+    assert_eq!((identity(&all), moved(&all)), (before, count));
+    up.signal("-INT");
+    up.finish();
+}
+
 #[test]
 fn second_signal_stops_immediately() {
     let machine = machine();

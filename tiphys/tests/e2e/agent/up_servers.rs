@@ -9,8 +9,8 @@ use super::cluster::Cluster;
 use super::node_commands::{node, node_ok};
 use super::services;
 
-/// `TIPHYS_ROUNDS` of CONTRIBUTING: how often each server is killed.
-fn rounds() -> u32 {
+/// `TIPHYS_ROUNDS` of CONTRIBUTING: how often processes and hosts are killed.
+pub fn rounds() -> u32 {
     std::env::var("TIPHYS_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
