@@ -160,7 +160,11 @@ const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
-    let result = match parse(&arguments(std::env::args().collect())).command {
+    let cli = match parse(&arguments(std::env::args().collect())) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    let result = match cli.command {
         Command::Version => {
             println!("tiphys {} (Kubernetes 1.37)", env!("CARGO_PKG_VERSION"));
             Ok(())
@@ -195,22 +199,19 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Parses the arguments together with the settings of the environment and a configuration file; exits if they are wrong.
-fn parse(arguments: &[String]) -> Cli {
-    let refuse = |error: &Error| -> ! {
-        fail(error);
-        std::process::exit(1)
-    };
+/// Parses the arguments together with the settings of the environment and a configuration file. Otherwise the exit code,
+/// after the error or the help was printed.
+fn parse(arguments: &[String]) -> std::result::Result<Cli, ExitCode> {
     let settings = settings::collect(&Cli::command(), arguments, |name| std::env::var(name).ok());
-    let settings = settings.unwrap_or_else(|error| refuse(&error));
+    let settings = settings.map_err(|error| fail(&error))?;
     let parsed = Cli::command().try_get_matches_from(settings.applied(arguments));
-    match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
-        Err(error) => match settings.located(&error) {
-            Some(error) => refuse(&error),
-            None => error.exit(),
-        },
-    }
+    parsed.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| match settings.located(&error) {
+        Some(error) => fail(&error),
+        None => {
+            let _ = error.print();
+            u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+        }
+    })
 }
 
 /// The arguments as if `tiphys` had been called, whatever the name of the file is.

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use cluster::pki::cluster::ClusterPki;
 use cluster::pki::credentials::{self, CredentialsRefresher};
+use cluster::pki::kubeconfig::Kubeconfigs;
 use cluster::pki::{Lifetimes, Pki};
 use server::request::cors::Cors;
 use testkit::{Cluster, Storage};
@@ -34,7 +35,7 @@ async fn certificates_are_renewed_while_the_server_runs() {
         load: Box::new(move || own.load()),
         current,
         serving,
-        kubeconfig: Some((kubeconfig.clone(), address)),
+        kubeconfig: Some((Kubeconfigs::own(kubeconfig.clone()), address)),
     };
     tokio::spawn(keeper.run(cluster.server().clone()));
     let client = testkit::Client::new(address, &ca, &admin);
