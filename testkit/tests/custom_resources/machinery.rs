@@ -113,12 +113,15 @@ async fn requests_in_flight_keep_their_schema(storage: Storage) {
     let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
     let (release, released) = std::sync::mpsc::channel();
     let released = stdx::sync::Mutex::new(released);
-    let hook = Hook::start(&[], move |_, review| {
+    let hold = move |_: &str, review: &Tree| {
         let _ = arrived.send(());
-        tokio::task::block_in_place(|| released.lock().recv_timeout(Duration::from_secs(20)).expect("released"));
+        released.lock().recv_timeout(Duration::from_secs(20)).expect("released");
         Hook::reply(review, true, tree! {})
-    })
-    .await;
+    };
+    // The webhook blocks its thread.
+    let threads =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let hook = threads.spawn(async { Hook::start(&[], hold).await }).await.expect("a webhook");
     let mut cluster = Cluster::start(storage).await;
     let client = &cluster.client;
     define(client, &definition(SPEC)).await;
@@ -136,6 +139,7 @@ async fn requests_in_flight_keep_their_schema(storage: Storage) {
     release.send(()).expect("the webhook waits");
     assert_eq!(client.post(WIDGETS, &widget("b", r#"{"size":"small"}"#)).await.code, 422, "the new schema");
     cluster.stop().await;
+    threads.shutdown_background();
 }
 
 async fn roles_grant_access(storage: Storage) {
