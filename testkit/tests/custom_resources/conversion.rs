@@ -4,8 +4,13 @@ use api::{list, tree};
 use testkit::{Hook, HookResponse};
 
 use super::*;
+use crate::webhooks::own_address;
 
-on_engines![webhooks_convert_reads_and_writes, without_a_webhook_only_the_version_changes];
+on_engines![
+    webhooks_convert_reads_and_writes,
+    webhooks_behind_services_convert_watches,
+    without_a_webhook_only_the_version_changes
+];
 
 const CONVS: &str = "/apis/conv.example.com";
 
@@ -113,6 +118,42 @@ async fn webhooks_convert_reads_and_writes(storage: Storage) {
     let watch = client.get(&format!("{v2}?watch=true")).await;
     assert_eq!(watch.code, 429, "a watch that cannot begin is refused");
     assert!(watch.tree().str("message").starts_with("storage is (re)initializing: "));
+    cluster.stop().await;
+}
+
+async fn webhooks_behind_services_convert_watches(storage: Storage) {
+    let hook = Hook::start(&["converter.default.svc"], |_, review| convert(review)).await;
+    let mut cluster = Cluster::start(storage).await;
+    let client = &cluster.client;
+    let ports = || list![tree! { "name" => "https", "port" => 443 }];
+    let service = tree! { "metadata" => tree! { "name" => "converter" }, "spec" => tree! { "ports" => ports() } };
+    assert_eq!(client.post("/api/v1/namespaces/default/services", &service).await.code, 201);
+    let slice = tree! {
+        "metadata" => tree! {
+            "name" => "converter", "labels" => tree! { "kubernetes.io/service-name" => "converter" },
+        },
+        "addressType" => "IPv4",
+        "endpoints" => list![tree! { "addresses" => list![own_address().to_string()] }],
+        "ports" => list![tree! { "name" => "https", "port" => i64::from(hook.address.port()) }],
+    };
+    let reply = client.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await;
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let config = tree! {
+        "service" => tree! { "namespace" => "default", "name" => "converter", "path" => "/convert" },
+        "caBundle" => &hook.ca_bundle,
+    };
+    let webhook = tree! { "conversionReviewVersions" => list!["v1"], "clientConfig" => config };
+    define(client, &two_versions(tree! { "strategy" => "Webhook", "webhook" => webhook })).await;
+    let (v1, v2) = (format!("{CONVS}/v1/namespaces/default/convs"), format!("{CONVS}/v2/namespaces/default/convs"));
+    let mut watch = client.watch(&format!("{v2}?watch=true")).await;
+    assert_eq!(client.post(&v1, &conv("v1", "a", tree! { "hostPort" => "h:1" })).await.code, 201);
+    assert_eq!(client.delete(&format!("{v1}/a")).await.code, 200);
+    for ty in ["ADDED", "DELETED"] {
+        let event = watch.next().await.expect("an event");
+        let object = event.at("object");
+        assert_eq!((event.str("type"), object.str("apiVersion")), (ty, "conv.example.com/v2"));
+        assert_eq!(object.at("spec"), &tree! { "host" => "h", "port" => "1" });
+    }
     cluster.stop().await;
 }
 

@@ -164,7 +164,7 @@ async fn failing_webhooks_follow_their_failure_policy() {
 }
 
 /// An address of this machine that an EndpointSlice may hold.
-fn own_address() -> IpAddr {
+pub(crate) fn own_address() -> IpAddr {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).expect("a way out");
     socket.local_addr().expect("an address").ip()
