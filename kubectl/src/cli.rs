@@ -133,7 +133,7 @@ fn group_help(command: &'static Command, path: &str, rest: &[String]) -> Result<
     let groups: &[&[crate::flags::Flag]] = &[GLOBALS];
     match parse(groups, rest, true) {
         Ok(parsed) => match parsed.arguments.first() {
-            Some(name) if !std::ptr::eq(command, &ROOT) => {
+            Some(name) if !command.only_helps && !std::ptr::eq(command, &ROOT) => {
                 let text = format!(
                     "unknown command \"{}\"\nSee '{path} -h' for help and examples",
                     parsed.arguments.join(" ")
@@ -141,7 +141,7 @@ fn group_help(command: &'static Command, path: &str, rest: &[String]) -> Result<
                 let _ = name;
                 Err(Error::Message(text))
             }
-            None if !std::ptr::eq(command, &ROOT) => {
+            None if !command.only_helps && !std::ptr::eq(command, &ROOT) => {
                 eprint!("{}", help::command(command, path));
                 Err(Error::Exit(1))
             }

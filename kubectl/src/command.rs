@@ -27,6 +27,8 @@ pub(crate) struct Command {
     pub(crate) group: &'static str,
     /// Flags end at the first positional argument, since the rest is another program's.
     pub(crate) stops_at_arguments: bool,
+    /// A group that shows its help, and no error, whatever follows its name.
+    pub(crate) only_helps: bool,
     /// The exit code for invalid flags: 1, unless that code says something else.
     pub(crate) flag_error_code: u8,
 }
@@ -45,6 +47,7 @@ impl Command {
         run: None,
         group: "",
         stops_at_arguments: false,
+        only_helps: false,
         flag_error_code: 1,
     };
 

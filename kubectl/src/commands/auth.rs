@@ -66,6 +66,9 @@ pub(crate) static AUTH: Command = Command {
 async fn can_i(context: &Context) -> Result<()> {
     let flags = &context.flags;
     if flags.bool("list") {
+        if !context.args.is_empty() {
+            return message("list option must be specified with no arguments");
+        }
         return list_rules(context).await;
     }
     let (verb, target) = match context.args.as_slice() {
@@ -78,6 +81,9 @@ async fn can_i(context: &Context) -> Result<()> {
         }
     };
     if target.starts_with('/') {
+        if !flags.str("subresource").is_empty() {
+            return message("--subresource can not be used with NonResourceURL");
+        }
         let spec = tree! { "nonResourceAttributes" => tree! { "path" => target, "verb" => verb } };
         return review(context, spec).await;
     }
@@ -217,14 +223,15 @@ fn joined(wanted: &[Tree], live: &[Tree], removes_extra: bool) -> Vec<Tree> {
 async fn reconcile(context: &Context) -> Result<()> {
     let (dry_run, printer, flags) = (DryRun::of(context)?, Printer::new(context, false)?, &context.flags);
     let select = Select { is_latest: false, ..Select::of(context) };
+    if select.files.is_empty() {
+        return message("must specify one of -f and -k");
+    }
     for info in select.find(context).await?.infos()? {
         let (field, removes) = match info.resource.kind.as_str() {
             "Role" | "ClusterRole" => ("rules", flags.bool("remove-extra-permissions")),
             "RoleBinding" | "ClusterRoleBinding" => ("subjects", flags.bool("remove-extra-subjects")),
-            _ => {
-                context.note(&format!("skipping {}", info.label()));
-                continue;
-            }
+            // As upstream: what is not about authorization is skipped.
+            _ => continue,
         };
         let live = match get_object(context, &info.resource, &info.namespace, &info.name, "").await {
             Ok(live) => Some(live),
@@ -281,6 +288,7 @@ pub(crate) static CERTIFICATE: Command = Command {
     usage: "SUBCOMMAND",
     short: "Modify certificate resources",
     children: &[&APPROVE, &DENY],
+    only_helps: true,
     group: "Cluster Management Commands",
     ..Command::EMPTY
 };

@@ -271,7 +271,7 @@ fn kustomize(context: &Context) -> Result<()> {
     let directory = match context.args.as_slice() {
         [] => ".",
         [directory] => directory,
-        _ => return message("specify one path to a kustomization directory"),
+        _ => return message("specify one path to kustomization.yaml"),
     };
     let loads_from_anywhere = match flags.str("load-restrictor") {
         "LoadRestrictionsNone" => true,

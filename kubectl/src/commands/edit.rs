@@ -43,6 +43,12 @@ async fn run(context: &Context) -> Result<()> {
     if context.args.is_empty() && select.files.is_empty() {
         return context.usage_error("must specify the type of resource to edit");
     }
+    let output = context.flags.str("output");
+    if !matches!(output, "" | "json" | "yaml" | "kyaml") {
+        return message(format!(
+            "unable to match a printer suitable for the output format \"{output}\", allowed formats are: json,yaml"
+        ));
+    }
     let infos = select.find(context).await?.infos()?;
     if infos.is_empty() {
         return message("edit cancelled, no objects found");

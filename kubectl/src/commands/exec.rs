@@ -185,7 +185,7 @@ async fn attach(context: &Context) -> Result<()> {
         return message("at least 1 argument is required for attach");
     };
     if context.args.len() > 2 {
-        return context.usage_error(&format!(
+        return message(format!(
             "expected POD, TYPE/NAME, or TYPE NAME, (at most 2 arguments) saw {}: [{}]",
             context.args.len(),
             context.args.join(" ")
@@ -198,7 +198,9 @@ async fn attach(context: &Context) -> Result<()> {
             pod.object.str("status.phase")
         ));
     }
-    attach_to(context, &pod, None).await
+    let container =
+        container_of(context, &pod).map_err(|error| error.with_context("cannot attach to the container"))?;
+    attach_to(context, &pod, Some(&container)).await
 }
 
 /// The container of a pod with its specification.

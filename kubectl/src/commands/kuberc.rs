@@ -62,6 +62,7 @@ pub(crate) static ALPHA: Command = Command {
     name: "alpha",
     short: "Commands for features in alpha",
     children: &[&KUBERC],
+    only_helps: true,
     group: "Settings Commands",
     ..Command::EMPTY
 };

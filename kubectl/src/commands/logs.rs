@@ -63,12 +63,19 @@ fn check(context: &Context) -> Result<()> {
         return context.usage_error("only one of -c or an inline [CONTAINER] arg is allowed");
     }
     if !flags.str("since-time").is_empty() && flags.nanos("since") != 0 {
-        return message("at most one of `sinceTime` or `since` may be specified");
+        return message("at most one of `sinceTime` or `sinceSeconds` may be specified");
+    }
+    let since = flags.str("since-time");
+    if !since.is_empty() && api::time::parse(since).is_err() {
+        let since = api::field::go_quote(since);
+        return message(format!(
+            "parsing time {since} as \"2006-01-02T15:04:05Z07:00\": cannot parse {since} as \"2006\""
+        ));
     }
     if flags.nanos("since") < 0 {
         return message("--since must be greater than 0");
     }
-    if flags.changed("limit-bytes") && flags.int("limit-bytes") < 1 {
+    if flags.int("limit-bytes") < 0 {
         return message("--limit-bytes must be greater than 0");
     }
     if flags.int("tail") < -1 {
@@ -159,9 +166,19 @@ async fn sources(context: &Context) -> Result<Vec<Source>> {
 }
 
 async fn named_pod(context: &Context) -> Result<Info> {
-    let name = &context.args[0];
+    find_pod(context, &context.args[0]).await.map_err(|error| match &error {
+        Error::Server { status, .. } if status.code == 404 => {
+            let namespace = context.namespace().map(|found| found.0).unwrap_or_default();
+            let namespace = api::field::go_quote(&namespace);
+            Error::Message(format!("error: error from server (NotFound): {} in namespace {namespace}", status.message))
+        }
+        _ => error,
+    })
+}
+
+async fn find_pod(context: &Context, name: &str) -> Result<Info> {
     if name.contains('/') {
-        let select = Select { args: vec![name.clone()], selector: None, ..Select::of(context) };
+        let select = Select { args: vec![name.to_string()], selector: None, ..Select::of(context) };
         let infos = select.find(context).await?.infos()?;
         if let [info] = infos.as_slice()
             && info.resource.kind != "Pod"
@@ -174,14 +191,7 @@ async fn named_pod(context: &Context) -> Result<Info> {
             }
         }
     }
-    pod_of(context, Some(name)).await.map_err(|error| match &error {
-        Error::Server { status, .. } if status.code == 404 => {
-            let namespace = context.namespace().map(|found| found.0).unwrap_or_default();
-            let namespace = api::field::go_quote(&namespace);
-            Error::Message(format!("error: error from server (NotFound): {} in namespace {namespace}", status.message))
-        }
-        _ => error,
-    })
+    pod_of(context, Some(name)).await
 }
 
 fn known(pod: &Info, name: &str) -> Result<String> {

@@ -73,7 +73,7 @@ async fn nodes(context: &Context) -> Result<Vec<Info>> {
         return context.usage_error(&format!("USAGE: {} NODE [flags]", context.path.trim_start_matches("kubectl ")));
     }
     if !context.args.is_empty() && !context.flags.str("selector").is_empty() {
-        return message("error: cannot specify both a node name and a --selector option");
+        return context.usage_error("error: cannot specify both a node name and a --selector option");
     }
     let mut args = vec!["nodes".to_string()];
     args.extend(context.args.iter().map(|name| name.trim_start_matches("node/").to_string()));
@@ -328,7 +328,9 @@ struct Taint {
 fn parse_taint(text: &str) -> Result<(Taint, bool)> {
     let (text, removes) = text.strip_suffix('-').map_or((text, false), |text| (text, true));
     let (pair, effect) = text.split_once(':').map_or((text, ""), |(pair, effect)| (pair, effect));
-    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+    // Without an effect the whole text is a key.
+    let has_effect = text.contains(':');
+    let (key, value) = if has_effect { pair.split_once('=').unwrap_or((pair, "")) } else { (pair, "") };
     let problems = api::validation::qualified_name(key);
     if !problems.is_empty() {
         return message(format!("invalid taint spec: {text}, {}", problems.join("; ")));
@@ -363,7 +365,22 @@ async fn taint(context: &Context) -> Result<()> {
     }
     let mut changes = Vec::new();
     for spec in specs {
-        changes.push(parse_taint(spec)?);
+        match parse_taint(spec) {
+            Ok(change) => changes.push(change),
+            Err(error) => return context.usage_error(&error.to_string()),
+        }
+    }
+    let is_set = |key: &str| changes.iter().any(|(taint, removes)| !removes && taint.key == key);
+    let both: Vec<String> = changes
+        .iter()
+        .filter(|(taint, removes)| *removes && is_set(&taint.key))
+        .map(|(taint, _)| format!("{}={}", taint.key, taint.value))
+        .collect();
+    if !both.is_empty() {
+        return message(format!(
+            "can not both modify and remove the following taint(s) in the same command: {}",
+            both.join(", ")
+        ));
     }
     let (dry_run, printer) = (DryRun::of(context)?, Printer::new(context, false)?);
     let select = Select { args: resources.to_vec(), ..Select::of(context) };

@@ -134,7 +134,11 @@ pub(crate) fn container_of(context: &Context, pod: &Info) -> Result<String> {
         if names.iter().any(|name| name == wanted) {
             return Ok(wanted.to_string());
         }
-        return message(format!("container {wanted} is not valid for pod {}", pod.name));
+        return message(format!(
+            "container {wanted} is not valid for pod {} out of: {}",
+            pod.name,
+            described_names(&pod.object)
+        ));
     }
     let annotated = pod.object.at("metadata.annotations").get(DEFAULT_CONTAINER).and_then(Tree::as_str);
     if let Some(name) = annotated.filter(|name| names.iter().any(|known| known == name)) {

@@ -46,6 +46,15 @@ fn parse(text: &str, pod: &Tree, service: Option<&Tree>) -> Result<(u16, u16)> {
         Some(_) => return message(format!("invalid port format '{text}'")),
         None => (text, text),
     };
+    let is_large = |port: &str| port.parse::<u64>().is_ok_and(|number| number > u64::from(u16::MAX));
+    for (what, port) in [("local", local), ("remote", remote)] {
+        if is_large(port) {
+            return message(format!(
+                "error parsing {what} port '{port}': strconv.ParseUint: parsing {}: value out of range",
+                api::field::go_quote(port)
+            ));
+        }
+    }
     let target = remote_port(remote, pod, service)?;
     if target == 0 {
         return message("remote port must be > 0");

@@ -2,7 +2,9 @@
 
 use http::Method;
 
-use super::common::{DRY_RUN, DryRun, LAST_APPLIED, VALIDATE, create, delete_options, update, with_last_applied};
+use super::common::{
+    DRY_RUN, DryRun, LAST_APPLIED, VALIDATE, create, delete_options, field_validation, update, with_last_applied,
+};
 use super::wait::{Deletion, wait_for_deletion};
 use crate::command::Command;
 use crate::context::Context;
@@ -45,8 +47,8 @@ async fn run(context: &Context) -> Result<()> {
     if flags.nanos("timeout") != 0 && !flags.bool("force") {
         return message("--timeout must have --force specified");
     }
-    if flags.bool("force") && dry_run == DryRun::Server {
-        return message("--dry-run=server can not be used when --force is set");
+    if flags.bool("force") && dry_run != DryRun::None {
+        return message("--dry-run can not be used when --force is set");
     }
     if select.files.is_empty() {
         return message("must specify one of -f and -k");
@@ -95,7 +97,10 @@ async fn replace(context: &Context, info: &Info, dry_run: DryRun) -> Result<api:
     let mut path = info.path();
     if !sub.is_empty() {
         path = format!("{path}/{sub}");
-        let request = Request::new(Method::PUT, path).query("fieldManager", flags.str("field-manager")).json(&object);
+        let request = Request::new(Method::PUT, path)
+            .query("fieldManager", flags.str("field-manager"))
+            .query("fieldValidation", field_validation(context)?)
+            .json(&object);
         return context.client().await?.tree(&dry_run.apply(request)).await;
     }
     update(context, info, &object, dry_run).await

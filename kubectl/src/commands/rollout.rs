@@ -10,6 +10,7 @@ use super::watching::follow;
 use crate::clock;
 use crate::command::Command;
 use crate::context::Context;
+use crate::describe::template_text;
 use crate::error::{Error, Result, message};
 use crate::flags::{Flag, Kind, switch, switch_on, text, typed};
 use crate::objects::{FILES, Info, ListQuery, SELECTOR, Select, guess, list_pages, split_list};
@@ -267,6 +268,8 @@ async fn status(context: &Context) -> Result<()> {
             context.print(&text)?;
             continue;
         }
+        // What has no status is refused before anything is watched.
+        progress(&info, &info.object, revision)?;
         let mut last = String::new();
         let watching = follow(context, &info, |object| {
             let (text, is_done) = progress(&info, object, revision)?;
@@ -293,7 +296,12 @@ async fn revisions(context: &Context, info: &Info) -> Result<BTreeMap<i64, Tree>
     let (version, kind) = match info.resource.kind.as_str() {
         "Deployment" => ("apps/v1", "ReplicaSet"),
         "DaemonSet" | "StatefulSet" => ("apps/v1", "ControllerRevision"),
-        _ => return message(format!("no history viewer has been implemented for {}", info.resource.kind_name_upper())),
+        _ => {
+            return message(format!(
+                "no history viewer has been implemented for {}",
+                api::field::go_quote(&info.resource.kind_name_upper())
+            ));
+        }
     };
     let resource = guess(version, kind);
     let query = ListQuery { selector: pod_selector(info)?, ..ListQuery::default() };
@@ -361,33 +369,6 @@ async fn history(context: &Context) -> Result<()> {
         context.print("\n")?;
     }
     Ok(())
-}
-
-/// A pod template in the form of describe.
-fn template_text(template: &Tree) -> String {
-    let mut text = String::from("Pod Template:\n");
-    let pairs = |map: &api::Map| {
-        map.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect::<Vec<_>>()
-    };
-    for (at, label) in pairs(template.map("metadata.labels")).iter().enumerate() {
-        text.push_str(&format!("{}{label}\n", if at == 0 { "  Labels:\t" } else { "\t\t" }));
-    }
-    text.push_str("  Containers:\n");
-    for container in template.list("spec.containers") {
-        text.push_str(&format!("   {}:\n    Image:\t{}\n", container.str("name"), container.str("image")));
-        let ports: Vec<String> = container
-            .list("ports")
-            .iter()
-            .map(|port| format!("{}/{}", port.int("containerPort").unwrap_or(0), port.str("protocol")))
-            .collect();
-        text.push_str(&format!(
-            "    Port:\t{}\n",
-            if ports.is_empty() { "<none>".to_string() } else { ports.join(", ") }
-        ));
-        text.push_str("    Host Port:\t<none>\n    Environment:\t<none>\n    Mounts:\t<none>\n");
-    }
-    text.push_str("  Volumes:\t<none>\n");
-    text
 }
 
 async fn undo(context: &Context) -> Result<()> {

@@ -146,6 +146,8 @@ async fn change(
         let body = json::encode(&two_way(&info.object, &object, &info.resource), None);
         match patch(context, info, patch_kind(&info.resource), body, dry_run).await {
             Ok(stored) => printer.print_result(context, &stored, &format!("{done}{}", dry_run.suffix()))?,
+            // A selector is not part of a pod template.
+            Err(error) if done.starts_with("selector") => errors.push(error),
             Err(error) => {
                 let what = done.strip_suffix('d').unwrap_or(done);
                 errors.push(Error::new(format!("failed to patch {what} to pod template: {error}")));
@@ -239,15 +241,29 @@ async fn env(context: &Context) -> Result<()> {
             _ => return message(format!("environment variables must be of the form key=value: {text}")),
         }
     }
+    let is_removed = |name: &str| variables.iter().any(|(one, value)| one == name && value.is_none());
+    if variables.iter().any(|(name, value)| value.is_some() && is_removed(name)) {
+        return message("can not both modify and remove the same environment variable in the same command");
+    }
     variables.extend(from_object(context).await?);
     let pattern = flags.str("containers").to_string();
     change(context, resources, "env updated", async |info, object| {
         let spec = spec_of(info, object)?;
+        let mut is_matched = false;
         for list in LISTS {
             let Some(Tree::List(items)) = spec.get_mut(list) else { continue };
             for item in items.iter_mut().filter(|item| matches(&pattern, item.str("name"))) {
+                is_matched = true;
                 set_variables(item, &variables);
             }
+        }
+        if !is_matched {
+            context.note(&format!(
+                "Warning: {}/{} does not have any containers matching {}",
+                info.resource.kind,
+                info.name,
+                api::field::go_quote(&pattern)
+            ));
         }
         Ok(())
     })
@@ -290,6 +306,9 @@ async fn from_object(context: &Context) -> Result<Vec<(String, Option<Tree>)>> {
     for key in object.map("data").keys().filter(|key| keys.is_empty() || keys.iter().any(|one| one == key)) {
         let variable: String =
             key.to_uppercase().chars().map(|char| if char.is_ascii_alphanumeric() { char } else { '_' }).collect();
+        if variable != key {
+            context.note(&format!("Warning: key {key} transferred to {variable}"));
+        }
         let variable = format!("{}{variable}", flags.str("prefix"));
         let source = tree! { reference => tree! { "name" => name, "key" => key } };
         variables.push((variable.clone(), Some(tree! { "name" => variable, "valueFrom" => source })));
@@ -368,6 +387,10 @@ async fn selector(context: &Context) -> Result<()> {
             return message("the selector of a service has only the form key=value");
         }
         object.child("spec").set("selector", selector.at("matchLabels").clone());
+        let version = context.flags.str("resource-version");
+        if !version.is_empty() {
+            object.child("metadata").set("resourceVersion", version);
+        }
         Ok(())
     })
     .await

@@ -73,7 +73,7 @@ async fn top(context: &Context, kind: &str) -> Result<()> {
         return context.usage_error(&format!("Unexpected args: [{}]", context.args.join(" ")));
     }
     if !context.args.is_empty() && !flags.str("selector").is_empty() {
-        return message("only one of NAME or --selector can be provided");
+        return message("only one of NAME or selector can be provided");
     }
     let mapper = context.mapper().await?;
     if !mapper.groups().iter().any(|group| group.name == "metrics.k8s.io") {

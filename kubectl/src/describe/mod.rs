@@ -117,6 +117,13 @@ fn without_events(w: &mut Writer, group: &str, kind: &str, object: &Tree) -> boo
     false
 }
 
+/// A pod template, with tabs between its columns.
+pub(crate) fn template_text(template: &Tree) -> String {
+    let mut writer = Writer::default();
+    pod::template(&mut writer, template);
+    writer.unaligned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -48,6 +48,11 @@ impl Writer {
         self.done
     }
 
+    /// The text with its tabs.
+    pub(super) fn unaligned(self) -> String {
+        self.done + &self.pending
+    }
+
     pub(super) fn labels(&mut self, title: &str, labels: &Map) {
         self.labels_with("", title, labels);
     }

@@ -6,7 +6,7 @@ use api::Tree;
 
 use super::parse::{documents, parse_document};
 use crate::context::Context;
-use crate::error::{Error, Result, io_text, message};
+use crate::error::{Result, io_text, message};
 
 /// A document and where it is from.
 #[derive(Debug, Clone)]
@@ -56,36 +56,31 @@ const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 const MAX_DEPTH: usize = 64;
 
 /// All documents, and the errors of those that could not be read.
-pub(crate) async fn read_documents(context: &Context, files: &Files) -> Result<(Vec<Document>, Vec<Error>)> {
+pub(crate) async fn read_documents(context: &Context, files: &Files) -> Result<Vec<Result<Document>>> {
     files.check()?;
-    let (mut all, mut errors) = (Vec::new(), Vec::new());
+    let mut all = Vec::new();
     if !files.kustomize.is_empty() {
         let trees = super::kinds::kustomize(context, &files.kustomize)?;
-        all.extend(trees.into_iter().map(|tree| Document { source: files.kustomize.clone(), tree }));
+        all.extend(trees.into_iter().map(|tree| Ok(Document { source: files.kustomize.clone(), tree })));
     }
     if files.names.iter().filter(|name| *name == "-").count() > 1 {
         return message("the path \"-\" can only be given once");
     }
     for name in &files.names {
         for (source, bytes) in read_source(context, name, files.is_recursive).await? {
-            read_text(&source, &bytes, &mut all, &mut errors);
+            read_text(&source, &bytes, &mut all);
         }
     }
-    Ok((all, errors))
+    Ok(all)
 }
 
-fn read_text(source: &str, bytes: &[u8], all: &mut Vec<Document>, errors: &mut Vec<Error>) {
+/// The documents up to the first that is invalid: what follows it may not be what it seems.
+fn read_text(source: &str, bytes: &[u8], all: &mut Vec<Result<Document>>) {
     for (line, text) in documents(bytes) {
         match parse_document(text, line) {
             Ok(Tree::Null) => {}
-            Ok(tree) => all.push(Document { source: source.to_string(), tree }),
-            Err(error) => {
-                errors.push(Error::new(format!("error parsing {source}: {error}")));
-                // Text behind a syntax error cannot be divided reliably in JSON; in YAML it can.
-                if super::parse::is_json(bytes) {
-                    break;
-                }
-            }
+            Ok(tree) => all.push(Ok(Document { source: source.to_string(), tree })),
+            Err(error) => return all.push(message(format!("error parsing {source}: {error}"))),
         }
     }
 }

@@ -232,22 +232,29 @@ impl Select {
                 "when paths, URLs, or stdin is provided as input, you may not specify resource arguments as well",
             );
         }
-        let (documents, errors) = read_documents(context, &self.files).await?;
-        let mut targets = Targets { errors, ..Targets::default() };
+        let mut targets = Targets::default();
         let mut count = 0;
-        for document in documents {
+        for document in read_documents(context, &self.files).await? {
+            let document = match document {
+                Ok(document) => document,
+                Err(error) => {
+                    targets.errors.push(error);
+                    continue;
+                }
+            };
             for object in flatten(document.tree) {
                 count += 1;
                 match self.info(context, object, &document.source).await {
-                    Ok(info) if self.matches(&info) => targets.targets.push(Target::File(Box::new(info))),
-                    Ok(_) => {}
+                    Ok(info) => targets.targets.extend(info.map(|info| Target::File(Box::new(info)))),
                     Err(error) => targets.errors.push(error),
                 }
             }
         }
         targets.is_single = count == 1 && self.files.names.len() == 1;
-        if count == 0 && targets.errors.is_empty() {
-            return message(format!("no objects passed to {}", self.verb(context)));
+        let verb = self.verb(context);
+        // There may be nothing to delete.
+        if count == 0 && targets.errors.is_empty() && verb != "delete" {
+            return message(format!("no objects passed to {verb}"));
         }
         Ok(targets)
     }
@@ -257,13 +264,14 @@ impl Select {
     }
 
     /// A selector applies to the objects of files too.
-    fn matches(&self, info: &Info) -> bool {
+    fn matches(&self, object: &Tree) -> bool {
         let Some(selector) = &self.selector else { return true };
         api::selector::Selector::parse(selector)
-            .is_ok_and(|selector| selector.matches_map(info.object.map("metadata.labels")))
+            .is_ok_and(|selector| selector.matches_map(object.map("metadata.labels")))
     }
 
-    async fn info(&self, context: &Context, mut object: Tree, source: &str) -> Result<Info> {
+    /// An object of a file; None if the selector excludes it.
+    async fn info(&self, context: &Context, mut object: Tree, source: &str) -> Result<Option<Info>> {
         let (api_version, kind) = (object.str("apiVersion").to_string(), object.str("kind").to_string());
         let mut missing = Vec::new();
         if api_version.is_empty() {
@@ -284,6 +292,9 @@ impl Select {
         } else {
             context.resource_of(&api_version, &kind).await.map_err(|error| unmapped(&error, &object, source))?
         };
+        if !self.matches(&object) {
+            return Ok(None);
+        }
         let name = object.str("metadata.name").to_string();
         let mut namespace = String::new();
         if resource.is_namespaced && !self.is_local {
@@ -302,7 +313,7 @@ impl Select {
                 }
             }
         }
-        Ok(Info { resource, namespace, name, object, source: source.to_string() })
+        Ok(Some(Info { resource, namespace, name, object, source: source.to_string() }))
     }
 }
 

@@ -230,7 +230,7 @@ fn format(context: &Context, output: &str, template: &str, with_tables: bool) ->
             if argument.is_empty() {
                 return message("custom-columns-file format specified but no custom columns given");
             }
-            Ok(Format::Columns(RefCell::new(Columns::parse_file(&read_template(argument)?)?)))
+            Ok(Format::Columns(RefCell::new(Columns::parse_file(&read_columns(argument)?)?)))
         }
         _ => message(format!(
             "unable to match a printer suitable for the output format \"{output}\", allowed formats are: {}",
@@ -245,6 +245,13 @@ fn go_template(text: &str, allow_missing_keys: bool) -> Result<Format> {
             Ok(Format::Template(Box::new(template.allow_missing_keys(allow_missing_keys)), text.to_string()))
         }
         Err(error) => message(format!("error parsing template {text}, {error}")),
+    }
+}
+
+fn read_columns(path: &str) -> Result<String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) => message(format!("error reading template {path}, open {path}: {}", io_text(&error))),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::commands::edit;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
 use crate::flags::{Flag, switch, text};
-use crate::objects::{FILES, Info, SELECTOR, Select, get_object};
+use crate::objects::{FILES, SELECTOR, Select, get_object};
 use crate::print::{PRINT, Printer};
 
 const VIEW_FLAGS: &[Flag] = &[
@@ -56,10 +56,6 @@ pub(super) static EDIT: Command = Command {
 fn last_applied(object: &Tree) -> Option<Result<Tree>> {
     let text = object.at("metadata.annotations").get(LAST_APPLIED)?.as_str()?;
     Some(json::decode(text.as_bytes()).map_err(|error| Error::new(format!("{LAST_APPLIED}: {error}"))))
-}
-
-fn missing<T>(info: &Info) -> Result<T> {
-    message(format!("no last-applied-configuration annotation found on resource: {}", info.name))
 }
 
 async fn view(context: &Context) -> Result<()> {
@@ -115,7 +111,12 @@ async fn edit_annotation(context: &Context) -> Result<()> {
     let select = Select { allows_types: true, ..Select::of(context) };
     let mut infos = Vec::new();
     for mut info in select.find(context).await?.infos()? {
-        let Some(last) = last_applied(&info.object) else { return missing(&info) };
+        let Some(last) = last_applied(&info.object) else {
+            return message(
+                "no last-applied-configuration annotation found on resources, to create the annotation, use command `kubectl \
+                 apply set-last-applied --create-annotation`",
+            );
+        };
         let live = std::mem::replace(&mut info.object, last?);
         infos.push((live, info));
     }

@@ -115,7 +115,7 @@ pub(super) fn set_credentials(context: &Context) -> Result<()> {
         [!flags.str("token").is_empty(), !flags.str("username").is_empty() || !flags.str("password").is_empty()];
     if methods.iter().filter(|is_on| **is_on).count() > 1 {
         return message(
-            "you cannot specify more than one authentication method at the same time: --token or --username/--password",
+            "you cannot specify more than one authentication method at the same time: --token, --username/--password",
         );
     }
     if flags.bool("embed-certs") && flags.str("client-certificate").is_empty() && flags.str("client-key").is_empty() {

@@ -234,7 +234,7 @@ fn current_context_file(context: &Context) -> Option<PathBuf> {
 fn one_name(context: &Context) -> Result<String> {
     match context.args.as_slice() {
         [name] => Ok(name.clone()),
-        args => context.usage_error(&format!("Unexpected args: [{}]", args.join(" "))),
+        args => message(format!("Unexpected args: [{}]", args.join(" "))),
     }
 }
 
@@ -319,7 +319,7 @@ fn get_contexts(context: &Context) -> Result<()> {
 
 fn rename(context: &Context) -> Result<()> {
     let [old, new] = context.args.as_slice() else {
-        return context.usage_error(&format!("Unexpected args: [{}]", context.args.join(" ")));
+        return message(format!("Unexpected args: [{}]", context.args.join(" ")));
     };
     modify(context, |config| {
         let Some(entry) = config.entries.get(&(Section::Contexts, old.clone())).cloned() else {
@@ -375,7 +375,7 @@ fn locate(config: &Config, property: &str) -> Option<(Section, String, String)> 
 
 fn set(context: &Context) -> Result<()> {
     let [property, value] = context.args.as_slice() else {
-        return context.usage_error(&format!("Unexpected args: [{}]", context.args.join(" ")));
+        return message(format!("Unexpected args: [{}]", context.args.join(" ")));
     };
     modify(context, |config| {
         if property == "current-context" {
@@ -383,7 +383,7 @@ fn set(context: &Context) -> Result<()> {
             return Ok(());
         }
         let Some((section, name, field)) = locate(config, property) else {
-            return message(format!("unable to parse {property}"));
+            return message(format!("unable to parse {property} after [] at api.Config"));
         };
         if field.is_empty() {
             return message("no values specified to set");
@@ -405,7 +405,7 @@ fn set(context: &Context) -> Result<()> {
 
 fn unset(context: &Context) -> Result<()> {
     let [property] = context.args.as_slice() else {
-        return context.usage_error(&format!("Unexpected args: [{}]", context.args.join(" ")));
+        return message(format!("Unexpected args: [{}]", context.args.join(" ")));
     };
     modify(context, |config| {
         if property == "current-context" {
@@ -417,10 +417,11 @@ fn unset(context: &Context) -> Result<()> {
             return Ok(());
         }
         let Some((section, name, field)) = locate(config, property) else {
-            return message(format!("unable to parse {property}"));
+            return message(format!("unable to parse {property} after [] at api.Config"));
         };
         if field.is_empty() {
-            if config.entries.remove(&(section, name)).is_none() {
+            let is_empty = config.names(section).next().is_none();
+            if config.entries.remove(&(section, name)).is_none() && !is_empty {
                 return message(format!(
                     "current map key `{}` is invalid",
                     property.rsplit('.').next().unwrap_or_default()

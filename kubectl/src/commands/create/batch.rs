@@ -70,10 +70,10 @@ async fn job(context: &Context) -> Result<Tree> {
         return message(format!("from must be in the form of cronjob/name, got {from:?}"));
     };
     let resource = context.resolve(kind).await?;
-    if resource.kind != "CronJob" {
-        return message("from must be an existing cronjob");
-    }
     let cron = get_object(context, &resource, &context.namespace()?.0, source, "").await?;
+    if resource.kind != "CronJob" {
+        return message(format!("unknown object type *{}.{}", resource.version, resource.kind));
+    }
     let metadata = job.child("metadata");
     let mut annotations = cron.at("spec.jobTemplate.metadata.annotations").clone();
     if annotations.is_null() {

@@ -69,6 +69,8 @@ struct Client {
     program: PathBuf,
     letter: char,
     home: PathBuf,
+    /// The node that only this client changes.
+    node: &'static str,
     recorder: Recorder,
 }
 
@@ -84,7 +86,8 @@ impl Client {
             recorder.address
         );
         std::fs::write(home.join("config"), config).expect("written");
-        Client { program: program.to_path_buf(), letter, home, recorder }
+        let node = if letter == 'a' { "fake-0" } else { "fake-1" };
+        Client { program: program.to_path_buf(), letter, home, node, recorder }
     }
 
     fn namespace(&self, case: usize) -> String {
@@ -99,6 +102,8 @@ impl Client {
         command.env("KUBECONFIG", self.home.join("config")).env("HOME", &self.home).stdin(Stdio::null());
         // Features that upstream still has behind these.
         command.env("KUBECTL_APPLYSET", "true").env("KUBECTL_KUBERC", "true");
+        // An editor that changes nothing.
+        command.env("KUBE_EDITOR", "true");
         command
     }
 
@@ -106,17 +111,22 @@ impl Client {
     fn run(&self, case: usize, name: &str, step: &Step) -> Outcome {
         let namespace = self.namespace(case);
         let files = root().join("tiphys/tests/e2e/kubectl_diff/files");
-        let fill = |word: String| word.replace("{FILES}", &files.to_string_lossy()).replace("{NS}", &namespace);
+        let home = self.home.to_string_lossy().into_owned();
+        let fill = |word: String| {
+            let word = word.replace("{FILES}", &files.to_string_lossy()).replace("{NS}", &namespace);
+            word.replace("{HOME}", &home).replace("{NODE}", self.node)
+        };
         let args: Vec<String> = words(&step.line).into_iter().map(fill).collect();
         let mut command = self.command();
-        if name != "usage" && !args.iter().any(|arg| arg == "-n") {
+        if name != "usage" && name != "config-files" && !args.iter().any(|arg| arg == "-n") {
             command.args(["-n", &namespace]);
         }
         self.recorder.take();
         let output = command.args(&args).output().expect("kubectl starts");
-        let home = self.home.to_string_lossy().into_owned();
         let normalize = |text: &str, namespace: &str| {
-            normalize(&text.replace(&home, "HOME").replace(&self.recorder.address.to_string(), "SERVER"), namespace)
+            let text = text.replace(&home, "HOME").replace(&self.recorder.address.to_string(), "SERVER");
+            let text = if step.line.contains("{NODE}") { text.replace(self.node, "NODE") } else { text };
+            normalize(&text, namespace)
         };
         Outcome {
             code: output.status.code(),
@@ -138,7 +148,7 @@ async fn commands_do_what_upstreams_do() {
         println!("no kubectl of 1.{} or newer is on this machine", OLDEST.1);
         return;
     };
-    let server = Server::start_with(&["--fake-nodes", "1"]);
+    let server = Server::start_with(&["--fake-nodes", "2"]);
     server.wait_for_kubeconfig();
     let theirs = Client::new(&upstream, 'a', &server).await;
     let program = std::env::var("TIPHYS_KUBECTL").unwrap_or_else(|_| BINARY.to_string());
