@@ -153,6 +153,9 @@ impl NodeLink {
     ) -> Result<NodeLink> {
         let kept = NodeLink::read(data_dir)?;
         let prefix = network.names().bridge;
+        // Hosts of a killed `up` may still be stopping. This process has claimed their names.
+        let own = kept.iter().filter(|kept| kept.prefix == prefix);
+        own.map(|kept| ::hosts::remove_all(&kept.cgroup)).collect::<Result<(), _>>().map_err(failed)?;
         let name = format!("{prefix}-nodes");
         let net = choose_range(kept.map(|kept| kept.router.net), &name, network)?;
         let link = NodeLink {
@@ -227,9 +230,19 @@ impl NodeLink {
     /// Stops the remaining hosts, and deletes the bridge; returns what could not be removed.
     pub(crate) fn remove(&self) -> Vec<String> {
         let hosts = ::hosts::remove_all(&self.cgroup).err().map(|error| error.to_string());
+        remove_empty_parent(&self.cgroup);
         let link = self.router.remove().err();
         let link = link.map(|error| format!("failed to remove the link of the nodes: {error}"));
         hosts.into_iter().chain(link).collect()
+    }
+}
+
+/// Removes the cgroup of `--cgroup-root` unless it is in use: by pods of this machine's node, or by other programs.
+fn remove_empty_parent(cgroup: &str) {
+    let parent = cgroup.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let Ok(hierarchies) = cgroup::Hierarchies::detect() else { return };
+    if !parent.is_empty() {
+        hierarchies.roots(parent).iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
     }
 }
 

@@ -158,6 +158,25 @@ fn simulated_hosts_end_with_their_cluster() {
     assert_nothing_is_left(&machine);
 }
 
+/// Servers and members of etcd that a killed `up` has left are ended by the next one, which finds all objects.
+#[test]
+fn a_highly_available_cluster_starts_again_after_a_kill() {
+    let machine = machine();
+    let flags = ["--nodes", "3", "--servers", "3", "--data-dir", "data"];
+    let up = UpProcess::start(&machine, &flags);
+    Case::of_cluster(&machine).apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: kept}}");
+    up.signal("-KILL");
+    up.finish();
+    let up = UpProcess::start(&machine, &flags);
+    assert_eq!(kubectl(&machine, "data", &["get", "configmap", "kept", "--output=name"]), "configmap/kept");
+    up.signal("-INT");
+    assert!(up.finish().ends_with("stopped"), "{}", machine.log());
+    assert_nothing_is_left(&machine);
+    let other = ["--nodes", "3", "--data-dir", "data"];
+    refused(self::up(&machine, &other), &["--servers", "has a cluster of 3 servers"]);
+    assert!(reset(&machine, &["--force"]).output().expect("nsenter is there").status.success());
+}
+
 /// The identity of a node, once it is ready.
 fn all_nodes(machine: &Cluster, name: &str) -> String {
     let all = Case::of_cluster(machine);
