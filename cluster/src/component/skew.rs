@@ -1,5 +1,5 @@
-//! Version skew between a component and the API server, by upstream's policy: a component is never newer than the server,
-//! and at most some minor versions older.
+//! Version skew between a component and the API server, and between API servers, by upstream's policy: a component is never
+//! newer than the server, and at most some minor versions older; servers differ by one minor version at most.
 
 use std::time::Duration;
 
@@ -16,9 +16,17 @@ pub(crate) const NODE_VERSIONS: u32 = 3;
 /// The same for controllers and scheduler.
 pub(crate) const CONTROL_PLANE_VERSIONS: u32 = 1;
 
+/// How many minor versions the servers of a control plane may differ.
+const SERVER_VERSIONS: u32 = 1;
+
 /// Why a component does not work with a server.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum Skew {
+    #[error(
+        "this server is of Kubernetes 1.{own}, and the one at {address} of 1.{other}: servers of a control plane may \
+         differ by one minor version, upgrade them one after the other to each version between"
+    )]
+    Servers { own: u32, other: u32, address: String },
     #[error(
         "{component} of Kubernetes 1.{own} is newer than the API server, which is 1.{server}: upgrade the API server first"
     )]
@@ -36,6 +44,25 @@ pub(crate) async fn check_server(client: &Client, component: &'static str, allow
     let Ok(Ok(version)) = version else { return Ok(()) };
     let Some((own, server)) = own_minor().zip(minor(&version)) else { return Ok(()) };
     compare(component, own, server, allowed).map_err(|skew| Error::Flags(vec![skew.to_string()]))
+}
+
+/// The version of this server as other servers of the control plane read it: `1.37`.
+pub(crate) fn own_version() -> String {
+    own_minor().map(|minor| format!("1.{minor}")).unwrap_or_default()
+}
+
+/// Refuses to run beside servers of other versions, which are known by their addresses.
+pub(crate) fn check_servers<'a>(others: impl Iterator<Item = (&'a str, &'a str)>) -> Result<()> {
+    let Some(own) = own_minor() else { return Ok(()) };
+    let minors = others.filter_map(|(address, version)| Some((address, version.strip_prefix("1.")?.parse().ok()?)));
+    compare_servers(own, minors).map_err(|skew| Error::Flags(vec![skew.to_string()]))
+}
+
+fn compare_servers<'a>(own: u32, mut others: impl Iterator<Item = (&'a str, u32)>) -> std::result::Result<(), Skew> {
+    match others.find(|(_, other)| own.abs_diff(*other) > SERVER_VERSIONS) {
+        Some((address, other)) => Err(Skew::Servers { own, other, address: address.to_string() }),
+        None => Ok(()),
+    }
 }
 
 /// Of `v1.37.0+…`.
@@ -77,6 +104,18 @@ mod tests {
         check(37, 38, CONTROL_PLANE_VERSIONS, "");
         check(37, 39, CONTROL_PLANE_VERSIONS, "more than 1 minor versions older");
         check(37, 36, NODE_VERSIONS, "upgrade the API server first");
+    }
+
+    #[test]
+    fn servers_differ_by_one_minor_version_at_most() {
+        let check = |own: u32, others: &[u32]| compare_servers(own, others.iter().map(|other| ("10.0.0.1", *other)));
+        assert_eq!(check(37, &[]), Ok(()));
+        assert_eq!(check(37, &[36, 37, 38]), Ok(()), "in both orders of an upgrade");
+        for other in [35, 39] {
+            let why = check(37, &[37, other]).err().map(|skew| skew.to_string()).unwrap_or_default();
+            assert!(why.contains(&format!("10.0.0.1 of 1.{other}")), "{why}");
+        }
+        assert_eq!(own_version(), "1.37");
     }
 
     #[test]

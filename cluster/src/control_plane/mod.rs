@@ -201,6 +201,9 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
     if let Some(ca) = &plan.cluster_ca {
         server_endpoints::check_cluster(&server, ca)?;
     }
+    if is_shared {
+        server_endpoints::check_versions(&server)?;
+    }
     progress("API server");
     let pod_address = for_pods.map(|(pod_address, listener)| {
         tokio::spawn(server::http::serve::serve(server.clone(), listener, tls.clone()));

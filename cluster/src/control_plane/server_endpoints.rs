@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::in_process::LocalClients;
+use crate::component::skew;
 use crate::error::{Error, Result};
 use crate::node::join_objects;
 
@@ -31,6 +32,10 @@ const EXPIRATION: Duration = Duration::from_secs(8);
 /// Two servers may write the endpoints at the same time.
 const ATTEMPTS: usize = 5;
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+/// The annotation of a server's lease with its version of Kubernetes.
+const VERSION: &str = "tiphys.io/kubernetes-version";
+/// A lease that was not renewed for so long, by the clock of this machine, is not that of a running server.
+const STALE_SECONDS: i64 = 60;
 
 /// Refuses a store that holds another cluster: its certificates are of a CA that this server does not have.
 pub(super) fn check_cluster(server: &Server, ca: &str) -> Result<()> {
@@ -45,6 +50,30 @@ pub(super) fn check_cluster(server: &Server, ca: &str) -> Result<()> {
                 .to_string(),
         )),
     }
+}
+
+/// Refuses to run beside servers whose versions do not fit.
+pub(super) fn check_versions(server: &Server) -> Result<()> {
+    let leases = server.objects("leases", LEASE_NAMESPACE);
+    let own = server.config.advertise_address.to_string();
+    skew::check_servers(versions_of_others(&leases, &own, SystemClock.now().seconds))
+}
+
+/// The addresses and versions of the other servers that run.
+fn versions_of_others<'a>(leases: &'a [Tree], own: &str, now: i64) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let address = |lease: &'a Tree| lease.str("spec.holderIdentity");
+    let is_other = move |lease: &&Tree| address_of_lease(lease).is_some_and(|address| address != own);
+    let runs = move |lease: &&Tree| {
+        api::time::parse(lease.str("spec.renewTime")).is_ok_and(|at| (now - at.seconds).abs() < STALE_SECONDS)
+    };
+    let others: Vec<&Tree> = leases.iter().filter(is_other).filter(runs).collect();
+    others.into_iter().map(move |lease| (address(lease), lease.map("metadata.annotations").str(VERSION)))
+}
+
+/// The server of a lease. A lease speaks for no other server than that of its name.
+fn address_of_lease(lease: &Tree) -> Option<&str> {
+    let address = lease.str("spec.holderIdentity");
+    (!address.is_empty() && lease.str("metadata.name") == lease_name(address)).then_some(address)
 }
 
 /// Keeps the endpoints up to date while the server runs.
@@ -131,6 +160,7 @@ impl EndpointKeeper {
         match self.client.get(LEASES, LEASE_NAMESPACE, &name).await {
             Ok(mut found) => {
                 found.set("spec", lease.at("spec").clone());
+                found.child("metadata").child("annotations").set(VERSION, skew::own_version());
                 self.client.update(LEASES, LEASE_NAMESPACE, &name, &found).await.map(drop)
             }
             Err(error) if error.is_not_found() => self.client.create(LEASES, LEASE_NAMESPACE, &lease).await.map(drop),
@@ -183,10 +213,15 @@ fn lease(address: &str) -> Tree {
     let mut labels = tree! {};
     // Colons are not allowed in values of labels.
     labels.set(LABEL, address.replace(':', "-"));
+    let mut annotations = tree! {};
+    annotations.set(VERSION, skew::own_version());
     tree! {
         "apiVersion" => "coordination.k8s.io/v1",
         "kind" => "Lease",
-        "metadata" => tree! { "name" => lease_name(address), "namespace" => LEASE_NAMESPACE, "labels" => labels },
+        "metadata" => tree! {
+            "name" => lease_name(address), "namespace" => LEASE_NAMESPACE, "labels" => labels,
+            "annotations" => annotations,
+        },
         "spec" => tree! {
             "holderIdentity" => address,
             "leaseDurationSeconds" => EXPIRATION.as_secs() as i64,
@@ -198,9 +233,7 @@ fn lease(address: &str) -> Tree {
 /// The addresses of servers whose lease has been unchanged for too long. Time is measured by the local clock, since
 /// machines' clocks differ.
 fn observe(observed: &mut BTreeMap<String, ObservedServer>, leases: &[Tree], now: Instant) -> Vec<String> {
-    // A lease speaks for no other server than that of its name.
-    let is_own = |lease: &&Tree| lease.str("metadata.name") == lease_name(lease.str("spec.holderIdentity"));
-    let leases: Vec<&Tree> = leases.iter().filter(is_own).collect();
+    let leases: Vec<&Tree> = leases.iter().filter(|lease| address_of_lease(lease).is_some()).collect();
     let current: BTreeSet<&str> = leases.iter().map(|lease| lease.str("spec.holderIdentity")).collect();
     observed.retain(|address, _| current.contains(address.as_str()));
     for lease in leases {
@@ -274,6 +307,28 @@ mod tests {
     use api::list;
 
     use super::*;
+
+    #[test]
+    fn versions_of_running_servers_are_compared() {
+        let lease = |address: &str, name: &str, renewed: &str, version: &str| {
+            let mut annotations = tree! {};
+            annotations.set(VERSION, version);
+            tree! {
+                "metadata" => tree! { "name" => name, "annotations" => annotations },
+                "spec" => tree! { "holderIdentity" => address, "renewTime" => renewed },
+            }
+        };
+        let now = "1970-01-01T00:10:00.000000Z";
+        let leases = [
+            lease("10.0.0.1", "tiphys-server-10-0-0-1", now, "1.36"),
+            lease("10.0.0.2", "tiphys-server-10-0-0-2", now, "1.38"),
+            lease("10.0.0.3", "tiphys-server-10-0-0-3", "1970-01-01T00:00:00.000000Z", "1.30"),
+            lease("10.0.0.4", "another", now, "1.30"),
+        ];
+        let others: Vec<_> = versions_of_others(&leases, "10.0.0.1", 600).collect();
+        assert_eq!(others, [("10.0.0.2", "1.38")], "neither this server, nor one that is gone, nor another lease");
+        assert_eq!(super::lease("10.0.0.1").map("metadata.annotations").str(VERSION), "1.37");
+    }
 
     #[test]
     fn a_server_expires_when_its_lease_is_not_renewed() {

@@ -157,6 +157,7 @@ fn servers_share_a_control_plane() {
         let why = refused(&control_plane, &[&own[..], &words].concat());
         assert!(why.contains(want), "{why}");
     }
+    versions_are_compared(&control_plane, &words);
     control_plane.server(1, &words);
     control_plane.server(2, &words);
 
@@ -206,6 +207,29 @@ fn servers_share_a_control_plane() {
     control_plane.until("its endpoint", || control_plane.endpoints(2) == all[1..]);
     control_plane.signal("two", "-TERM");
     control_plane.until("no endpoint", || control_plane.endpoints(2) == all[2..]);
+}
+
+/// A server does not start beside another one of a much older version, which renews its lease.
+fn versions_are_compared(control_plane: &ControlPlane, join: &[&str]) {
+    let mut annotations = tree! {};
+    annotations.set("tiphys.io/kubernetes-version", "1.30");
+    let output = Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%S.000000Z"]).output().expect("date is there");
+    let now = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    let lease = tree! {
+        "apiVersion" => "coordination.k8s.io/v1", "kind" => "Lease",
+        "metadata" => tree! {
+            "name" => "tiphys-server-192-0-2-99", "namespace" => "kube-system",
+            "annotations" => annotations,
+        },
+        "spec" => tree! { "holderIdentity" => "192.0.2.99", "leaseDurationSeconds" => 8, "renewTime" => now },
+    };
+    let file = control_plane.path("lease.json");
+    fs::write(&file, api::json::encode(&lease, None)).expect("a file");
+    control_plane.kubectl(0, &["create", "-f", &file]);
+    let own = ["server", "--data-dir", "two", "--bind-address", "192.0.2.12"];
+    let why = refused(control_plane, &[&own[..], join].concat());
+    assert!(why.contains("the one at 192.0.2.99 of 1.30"), "{why}");
+    control_plane.kubectl(0, &["delete", "-f", &file]);
 }
 
 #[test]
