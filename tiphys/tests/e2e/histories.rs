@@ -284,9 +284,36 @@ fn check(history: &[Change], observed: &Observations) {
         let after = history.iter().filter(|event| event.1 > segment.listed).take(segment.events.len());
         assert_eq!(segment.events, after.cloned().collect::<Vec<_>>(), "the watch after {}", segment.listed);
     }
+}
+
+/// Enough was seen to be worth a check.
+fn check_amount(observed: &Observations) {
+    let (writes, segments) = (observed.writes.lock(), observed.segments.lock());
     let events: usize = segments.iter().map(|segment| segment.events.len()).sum();
-    println!("{} writes, {} lists, {events} events of {}", writes.len(), segments.len(), history.len());
+    println!("{} writes, {} lists, {events} events", writes.len(), segments.len());
     assert!(writes.len() > 20 && events > 20);
+}
+
+/// Each kind of violation is seen.
+#[test]
+fn the_checker_refuses_wrong_histories() {
+    let change = |name: &str, version: u64| (name.to_string(), version);
+    let history = [change("a", 2), change("b", 3), change("a", 5)];
+    let items = |all: &[(&str, u64)]| all.iter().map(|(name, version)| change(name, *version)).collect();
+    let passes = |write: (&str, u64, u64), listed: u64, list: &[(&str, u64)], events: &[(&str, u64)]| {
+        let observed = Observations::default();
+        observed.writes.lock().push((write.0.to_string(), write.1, write.2));
+        let events = events.iter().map(|(name, version)| change(name, *version)).collect();
+        observed.segments.lock().push(Segment { listed, items: items(list), events });
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&history, &observed))).is_ok()
+    };
+    let (write, list, events) = (("a", 2, 5), [("a", 2)], [("b", 3), ("a", 5)]);
+    assert!(passes(write, 2, &list, &events));
+    assert!(!passes(("a", 2, 4), 2, &list, &events), "a lost write");
+    assert!(!passes(("a", 0, 5), 2, &list, &events), "a write over another one than the one that was read");
+    assert!(!passes(write, 3, &list, &events[1..]), "an old list");
+    assert!(!passes(write, 2, &list, &events[1..]), "a gap between list and watch");
+    assert!(!passes(write, 2, &list, &[("a", 5), ("b", 3)]), "another order");
 }
 
 /// The seeds of `TIPHYS_SEEDS`: a count, or `FROM..TO`; one by default.
@@ -326,6 +353,7 @@ async fn run(seed: u64, servers: &mut Servers) {
         timeout(PATIENCE, client).await.expect("it ends").expect("what it saw was right");
     }
     check(&history(servers, first + 1), &observed);
+    check_amount(&observed);
 }
 
 #[test]
