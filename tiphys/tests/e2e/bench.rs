@@ -1,7 +1,7 @@
 //! `tiphys bench` cleans up behind itself.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -25,26 +25,38 @@ fn cgroups() -> Vec<PathBuf> {
 }
 
 /// Whether a pod runs that measures the kernel alone, without any runtime that removes it.
-fn runs_bare_pod(others: &[PathBuf]) -> bool {
-    cgroups()
-        .iter()
-        .filter(|path| !others.contains(path))
-        .any(|path| path.ends_with("tiphys-floor") || path.join("floor").exists())
+fn runs_bare_pod(path: &Path) -> bool {
+    path.ends_with("tiphys-floor") || path.join("floor").exists()
 }
 
+/// Whether the hosts of servers run.
+fn runs_servers(path: &Path) -> bool {
+    let hosts = path.join("servers/tiphys-hosts0");
+    fs::read_dir(hosts).is_ok_and(|hosts| hosts.flatten().any(|host| host.path().ends_with("node-1")))
+}
+
+/// One after the other: all benchmarks have the same cgroup.
 #[test]
-fn an_interrupted_benchmark_leaves_no_cgroup() {
+fn interrupted_benchmarks_leave_no_cgroup() {
+    leaves_nothing(&["runtime"], runs_bare_pod);
+    leaves_nothing(&["nodes", "servers"], runs_servers);
+}
+
+/// Interrupts a benchmark when one of its cgroups shows that it is at work.
+fn leaves_nothing(names: &[&str], is_at_work: fn(&Path) -> bool) {
     let dir = tempfile::tempdir().expect("a directory");
     // Of benchmarks that run beside this one.
     let others = cgroups();
     let log = fs::File::create(dir.path().join("log")).expect("a file");
     let mut bench = Command::new(BINARY);
-    let bench = bench.args(["bench", "runtime", "--quick", "--dir"]).arg(dir.path().join("work"));
+    let (first, parts) = names.split_first().expect("a name");
+    let bench = bench.args(["bench", first, "--quick", "--dir"]).arg(dir.path().join("work")).args(parts);
     let mut bench = bench.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts");
     let log = || fs::read_to_string(dir.path().join("log")).unwrap_or_default();
-    until_ok("a pod of the benchmark", DEADLINE, || {
+    until_ok("a cgroup of the benchmark", DEADLINE, || {
         assert!(bench.try_wait().expect("it is our child").is_none(), "{}", log());
-        if runs_bare_pod(&others) { Ok(()) } else { Err(LazyDescription(log)) }
+        let works = cgroups().iter().any(|path| !others.contains(path) && is_at_work(path));
+        if works { Ok(()) } else { Err(LazyDescription(log)) }
     });
     let killed = Command::new("kill").args(["-INT", &bench.id().to_string()]).status();
     assert!(killed.expect("kill is there").success());
