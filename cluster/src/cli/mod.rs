@@ -1,6 +1,7 @@
 //! The command line.
 
 pub mod certs;
+mod check;
 mod detach;
 mod down;
 mod instance;
@@ -55,6 +56,8 @@ enum Command {
     Logs(logs_command::LogsArguments),
     /// Lists the clusters of this machine
     List(list::ListArguments),
+    /// Inspects this machine: kernel, cgroups, ports, disk, and what would conflict with a cluster
+    Check(check::CheckArguments),
     /// Prints, checks and explains the settings of `up`, `server` and `agent`
     Config(settings::ConfigArguments),
     /// Runs a server of a control plane: API server, controllers and scheduler; several servers can share one etcd
@@ -177,6 +180,7 @@ pub fn main() -> ExitCode {
             list::run(&args);
             Ok(())
         }
+        Command::Check(args) => check::run(&args),
         Command::Config(args) => settings::run(&args),
         Command::Server(args) => server_command::run(*args),
         Command::KubeApiserver { flags } => run_apiserver(&flags),

@@ -154,8 +154,8 @@ impl NodeLink {
         let kept = NodeLink::read(data_dir)?;
         let prefix = network.names().bridge;
         // Hosts of a killed `up` may still be stopping. This process has claimed their names.
-        let own = kept.iter().filter(|kept| kept.prefix == prefix);
-        own.map(|kept| ::hosts::remove_all(&kept.cgroup)).collect::<Result<(), _>>().map_err(failed)?;
+        let mut own = kept.iter().filter(|kept| kept.prefix == prefix);
+        own.try_for_each(|kept| ::hosts::remove_all(&kept.cgroup)).map_err(failed)?;
         let name = format!("{prefix}-nodes");
         let net = choose_range(kept.map(|kept| kept.router.net), &name, network)?;
         let link = NodeLink {

@@ -115,6 +115,19 @@ fn logs_are_kept_and_selected_by_component() {
     follows(&home.data("dev"));
 }
 
+#[test]
+fn machines_are_checked() {
+    let home = Home::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let output = home.tiphys(&["check", "--listen", &address]);
+    let shown = text(&output.stdout);
+    assert!(!output.status.success() && shown.contains(&format!("{address} is in use")), "{shown}");
+    assert!(shown.lines().any(|line| line.split_whitespace().take(2).eq(["kernel", "ok"])), "{shown}");
+    let json = api::json::decode(&home.tiphys(&["check", "-o", "json"]).stdout).expect("JSON");
+    assert!(json.as_list().is_some_and(|checks| checks.iter().all(|check| !check.str("result").is_empty())));
+}
+
 /// `logs --follow` prints what is written later.
 fn follows(data_dir: &Path) {
     use std::io::{BufRead, BufReader, Write};
