@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::{Tree, json, list, tree};
 use http::Method;
 
-use super::common::{DRY_RUN, DryRun, STRATEGIC, VALIDATE, patch};
+use super::common::{DRY_RUN, DryRun, STRATEGIC, VALIDATE, field_validation, patch};
 use super::pods::list_pods;
 use super::wait::{Deletion, wait_for_deletion};
 use crate::command::Command;
@@ -390,9 +390,15 @@ async fn taint(context: &Context) -> Result<()> {
         let mut object = node.object.clone();
         object.child("spec").set("taints", taints);
         if dry_run != DryRun::Client {
-            object = patch(context, &node, STRATEGIC, body, dry_run).await?;
+            let request = Request::new(Method::PATCH, node.path())
+                .query("fieldManager", context.flags.str("field-manager"))
+                .query("fieldValidation", field_validation(context)?)
+                .body(STRATEGIC, body);
+            object = context.client().await?.tree(&dry_run.apply(request)).await?;
         }
-        printer.print_result(context, &object, &format!("{done}{}", dry_run.suffix()))?;
+        // As upstream, which does not say so with --dry-run=client.
+        let suffix = if dry_run == DryRun::Server { dry_run.suffix() } else { "" };
+        printer.print_result(context, &object, &format!("{done}{suffix}"))?;
     }
     Ok(())
 }
@@ -431,7 +437,7 @@ fn changed_taints(context: &Context, node: &Info, changes: &[(Taint, bool)]) -> 
             one.set("value", &taint.value);
         }
         taints.insert(0, one);
-        done = if done == "untainted" { "modified" } else { "tainted" };
+        done = if exists || done == "untainted" { "modified" } else { "tainted" };
     }
     Ok((Tree::List(taints), done))
 }
