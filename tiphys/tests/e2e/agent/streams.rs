@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use super::CaseFn;
 use super::case::{Case, ChildProcess, container, debians, success_output};
 use crate::kubectl::binaries;
+use crate::support::BINARY;
 
 pub const CASES: &[(&str, CaseFn)] = &[
     ("logs in every form", logs),
@@ -246,6 +247,7 @@ fn debug(case: &Case) {
     };
     let seen = ended("look");
     assert!(seen.contains("sleep 54321"), "{seen}");
+    debug_by_own_client(case, &ended);
     let ((major, minor), kubectl) = newest();
     if (major, minor) < (1, 27) {
         return;
@@ -272,4 +274,30 @@ fn debug(case: &Case) {
     let node = names.into_iter().find(|name| name.starts_with("node-debugger-node-")).expect("its pod");
     case.until_pod(&node, "its end", |pod| pod.str("status.phase") == "Succeeded");
     assert!(case.kubectl(&["logs", &node]).ends_with("/etc"));
+}
+
+/// The same and a copy of the pod by the client of this binary, under its file name.
+fn debug_by_own_client(case: &Case, ended: &dyn Fn(&str) -> String) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let kubectl = dir.path().join("kubectl");
+    std::os::unix::fs::symlink(BINARY, &kubectl).expect("a link");
+    let image = format!("--image={}", super::cluster::IMAGE);
+    let run = |args: &[&str]| success_output(args, &case.run_by(&kubectl, args));
+    run(&["debug", "web", "-c", "own", &image, "--target=main", "--", "ps", "-o", "args"]);
+    assert!(ended("own").contains("sleep 54321"));
+    let attach = ["debug", "web", "-c", "attached", "-qi", &image, "--", "sh", "-c", "read line; echo got $line"];
+    let mut attached = case.command(&kubectl);
+    attached.args(attach).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut attached = attached.spawn().expect("kubectl starts");
+    attached.stdin.as_mut().expect("it is piped").write_all(b"word\n").expect("kubectl reads");
+    let attached = attached.wait_with_output().expect("kubectl ends");
+    assert_eq!(String::from_utf8_lossy(&attached.stdout), "got word\n");
+    run(&["debug", "web", "--copy-to=copied", "-c", "main", "--", "sh", "-c", "echo copied; exec sleep 98765"]);
+    case.until_ready("copied");
+    assert_eq!(case.kubectl(&["logs", "copied"]), "copied");
+    let created = run(&["debug", "node/node", &image, "--", "chroot", "/host", "ls", "-d", "/etc"]);
+    let name = created.split(' ').find(|word| word.starts_with("node-debugger-")).expect("the name of the pod");
+    case.until_pod(name, "its end", |pod| pod.str("status.phase") == "Succeeded");
+    assert_eq!(case.kubectl(&["logs", name]), "/etc");
+    case.kubectl(&["delete", "pod", "copied", name, "--now"]);
 }

@@ -75,6 +75,10 @@ fn words(line: &str) -> String {
             out.push(char);
         }
     }
+    // The width of a column depends on the longest age in it.
+    while out.contains("AGE  ") {
+        out = out.replace("AGE  ", "AGE ");
+    }
     out.trim_end().replace("AGE ", "AGE").replace("resourceVersion\": \"NUMBER", "resourceVersion\": \"").to_string()
 }
 
@@ -104,6 +108,8 @@ fn placeholder(word: &str) -> &str {
 fn normalizes_what_differs_by_nature() {
     let check = |text: &str, want: &str| assert_eq!(normalize(text, "ns-1"), format!("{want}\n"), "{text}");
     check("a   2      5m3s", "a   2 AGE");
+    check("a   2      5m3s   <none>", "a   2 AGE<none>");
+    check("a   2      9s    <none>", "a   2 AGE<none>");
     check("uid: 0f8fad5b-d9cb-469f-a165-70867728950e", "uid: UID");
     check("creationTimestamp: \"2026-11-18T20:15:51Z\"", "creationTimestamp: \"TIME\"");
     check("resourceVersion: \"1234\"", "resourceVersion: \"NUMBER\"");
