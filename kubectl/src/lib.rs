@@ -20,6 +20,7 @@ mod kubeconfig;
 mod kuberc;
 mod objects;
 mod plugins;
+mod preferences;
 mod print;
 mod transport;
 

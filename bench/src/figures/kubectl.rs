@@ -70,7 +70,7 @@ fn upstream() -> Result<Option<PathBuf>> {
 fn version(program: &Path) -> Option<(u32, u32)> {
     let output = Command::new(program).args(["version", "--client", "-o", "json"]).output().ok()?;
     let tree = api::json::decode(&output.stdout).ok()?;
-    let mut parts = tree.str("clientVersion.gitVersion").strip_prefix('v')?.split('.');
+    let mut parts = tree.at("clientVersion").str("gitVersion").strip_prefix('v')?.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 

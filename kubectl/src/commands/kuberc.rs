@@ -9,7 +9,7 @@ use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, io_text, message};
 use crate::flags::{Flag, Kind, switch, text, typed};
-use crate::kuberc::{LoadError, Location, empty, location, read, recommended};
+use crate::preferences::{LoadError, Location, empty, location, read, recommended};
 use crate::print::{PRINT, Printer};
 
 const SET_FLAGS: &[Flag] = &[
