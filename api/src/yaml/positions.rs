@@ -17,6 +17,7 @@ pub fn key_positions(bytes: &[u8]) -> Vec<(String, Position)> {
     while let Some(Ok((event, span))) = parser.next_event() {
         let is_top = depth == 1;
         match event {
+            Event::SequenceStart(..) if depth == 0 => break,
             Event::MappingStart(..) | Event::SequenceStart(..) => depth += 1,
             Event::MappingEnd | Event::SequenceEnd => depth = depth.saturating_sub(1),
             Event::Scalar(ref key, ..) if is_top && is_key => {
