@@ -28,6 +28,13 @@ pub(super) fn read(path: &Path, command: &Command) -> Result<Vec<Setting>> {
     let Some(map) = tree.as_map() else {
         return Err(Error::Flags(vec![format!("{}: it is not a mapping of settings", shown(path))]));
     };
+    if let Some(kind) = map.get("kind").and_then(Tree::as_str) {
+        let why = format!(
+            "{}: it is a {kind}, not a file of settings: --kubelet-config names a KubeletConfiguration",
+            shown(path)
+        );
+        return Err(Error::Flags(vec![why]));
+    }
     let (mut settings, mut errors) = (Vec::<Setting>::new(), Vec::new());
     for (key, position) in api::yaml::key_positions(&text) {
         let source = Source::File { path: path.to_path_buf(), position };

@@ -262,6 +262,10 @@ mod tests {
         bad("disable-agent: maybe\n", "c.yaml:1:1: disable-agent: \"maybe\" is neither true nor false");
         bad("port: {a: b}\n", "c.yaml:1:1: port: it takes a value, not a mapping");
         bad("port: 1\nport: 2\n", "c.yaml:2:1: port: it is set twice");
+        bad(
+            "kind: KubeletConfiguration\n",
+            "c.yaml: it is a KubeletConfiguration, not a file of settings: --kubelet-config names a KubeletConfiguration",
+        );
         bad("- port\n", "c.yaml: it is not a mapping of settings");
         bad("port: [\n", "c.yaml:1:1: yaml: line 1: did not find expected ',' or ']'");
         let want = "$TIPHYS_PORT: port: invalid value 'x' for '--port <PORT>': invalid digit found in string";

@@ -39,7 +39,16 @@ fn agent(cluster: &Cluster, join: &[String], node: &str, clocks: Option<&Shifted
     let log = fs::File::options().append(true).open(dir.join("log")).expect("a file");
     let mut command = cluster.command(BINARY);
     clocks.iter().for_each(|clocks| clocks.apply(&mut command, 1));
-    command.args(join).args(["--data-dir", node, "--node-name", node, "--config", "agent.yaml", "--node-ip", ADDRESS]);
+    command.args(join).args([
+        "--data-dir",
+        node,
+        "--node-name",
+        node,
+        "--kubelet-config",
+        "agent.yaml",
+        "--node-ip",
+        ADDRESS,
+    ]);
     ChildProcess(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("nsenter is there"))
 }
 

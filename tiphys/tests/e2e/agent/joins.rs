@@ -123,7 +123,7 @@ fn machines_join_by_tokens() {
     make_images(&dir.join("second/runtime/images"));
     let more = "port: 10350\nhealthzPort: 10348\n";
     fs::write(dir.join("second.yaml"), configuration(&cluster, more)).expect("a file");
-    let own = ["--data-dir=second", "--node-name=n2", "--config=second.yaml", "--node-ip=192.0.2.10"];
+    let own = ["--data-dir=second", "--node-name=n2", "--kubelet-config=second.yaml", "--node-ip=192.0.2.10"];
     let agent = cluster.spawn(&[&words[..], &own].concat());
     becomes_ready(&all, "n2");
     all.pod("second", "nodeName: n2, hostNetwork: true, containers: [{name: main, image: IMAGE}]");
@@ -168,7 +168,7 @@ fn up_verifies_the_kubelets_of_machines_that_join() {
     make_images(&dir.join("agent/runtime/images"));
     fs::write(dir.join("agent.yaml"), configuration(&cluster, "")).expect("a file");
     let words: Vec<&str> = join.split_whitespace().skip(1).collect();
-    let own = ["--data-dir=agent", "--node-name=signed", "--config=agent.yaml"];
+    let own = ["--data-dir=agent", "--node-name=signed", "--kubelet-config=agent.yaml"];
     let _agent = cluster.spawn(&[&words[..], &own].concat());
 
     make_images(&dir.join("node/runtime/images"));
