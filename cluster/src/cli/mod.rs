@@ -2,6 +2,7 @@
 
 pub mod certs;
 mod check;
+mod components;
 mod detach;
 mod down;
 mod instance;
@@ -26,10 +27,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::control_plane::ControlPlane;
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
-use crate::{apiserver, component, controller_manager, dns, error, kube_proxy, kube_scheduler, node};
+use crate::{error, node};
 use why::{WhyRequest, WhySubject};
 
 #[derive(Parser)]
@@ -183,12 +183,12 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Config(args) => settings::run(&args),
         Command::Server(args) => server_command::run(*args),
-        Command::KubeApiserver { flags } => run_apiserver(&flags),
-        Command::KubeControllerManager { flags } => run_manager(&flags),
-        Command::KubeScheduler { flags } => run_scheduler(&flags),
-        Command::Dns { flags } => run_dns(&flags),
-        Command::KubeProxy { flags } => run_proxy(&flags),
-        Command::Kubelet { flags } => run_kubelet(&flags),
+        Command::KubeApiserver { flags } => components::run_apiserver(&flags),
+        Command::KubeControllerManager { flags } => components::run_manager(&flags),
+        Command::KubeScheduler { flags } => components::run_scheduler(&flags),
+        Command::Dns { flags } => components::run_dns(&flags),
+        Command::KubeProxy { flags } => components::run_proxy(&flags),
+        Command::Kubelet { flags } => components::run_kubelet(&flags),
         Command::Agent(args) => run_agent(&args),
         Command::Node(args) => node_commands::run(args),
         Command::Token(args) => run_token(args),
@@ -297,118 +297,6 @@ fn run_why(args: WhyArgs) -> Result<()> {
     Ok(())
 }
 
-fn run_apiserver(arguments: &[String]) -> Result<()> {
-    if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::routes::openapi::VERSION);
-        return Ok(());
-    }
-    if asks_for_help(arguments) {
-        print!("{}", apiserver::flags::help());
-        return Ok(());
-    }
-    let flags = apiserver::flags::parse(arguments)?;
-    logs::init(flags.log_format, flags.log_level);
-    runtime()?.block_on(async {
-        let running = apiserver::run(flags).await?;
-        stop_on_signal(running).await;
-        Ok(())
-    })
-}
-
-fn run_manager(arguments: &[String]) -> Result<()> {
-    if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::routes::openapi::VERSION);
-        return Ok(());
-    }
-    if asks_for_help(arguments) {
-        print!("{}", controller_manager::flags::help());
-        return Ok(());
-    }
-    let flags = controller_manager::flags::parse(arguments)?;
-    logs::init(flags.common.log_format, flags.common.log_level);
-    run_component(controller_manager::run(flags))
-}
-
-fn run_scheduler(arguments: &[String]) -> Result<()> {
-    if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::routes::openapi::VERSION);
-        return Ok(());
-    }
-    if asks_for_help(arguments) {
-        print!("{}", kube_scheduler::flags::help());
-        return Ok(());
-    }
-    let mut flags = kube_scheduler::flags::parse(arguments)?;
-    logs::init(flags.common.log_format, flags.common.log_level);
-    if kube_scheduler::write_config(&mut flags)? {
-        return Ok(());
-    }
-    run_component(kube_scheduler::run(flags))
-}
-
-fn run_dns(arguments: &[String]) -> Result<()> {
-    let arguments = dns::flags::with_two_dashes(arguments);
-    if asks_for_version(&arguments) {
-        println!("tiphys dns {} (DNS specification 1.1.0)", env!("CARGO_PKG_VERSION"));
-        return Ok(());
-    }
-    if asks_for_help(&arguments) {
-        print!("{}", dns::flags::help());
-        return Ok(());
-    }
-    let flags = dns::flags::parse(&arguments)?;
-    logs::init(flags.log_format, flags.log_level);
-    runtime()?.block_on(async {
-        let running = dns::run(flags).await?;
-        interrupted().await;
-        tracing::info!("stopping");
-        tokio::select! {
-            () = running.stop() => {}
-            () = interrupted() => {}
-        }
-        Ok(())
-    })
-}
-
-fn run_proxy(arguments: &[String]) -> Result<()> {
-    if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::routes::openapi::VERSION);
-        return Ok(());
-    }
-    if asks_for_help(arguments) {
-        print!("{}", kube_proxy::flags::help());
-        return Ok(());
-    }
-    let flags = kube_proxy::flags::parse(arguments)?;
-    logs::init(flags.log_format, flags.log_level);
-    if kube_proxy::cleanup(&flags)? {
-        return Ok(());
-    }
-    runtime()?.block_on(async {
-        let mut running = kube_proxy::run(flags).await?;
-        tokio::select! {
-            biased;
-            () = interrupted() => running.stop().await,
-            ended = running.ended() => ended,
-        }
-    })
-}
-
-fn run_kubelet(arguments: &[String]) -> Result<()> {
-    if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::routes::openapi::VERSION);
-        return Ok(());
-    }
-    if asks_for_help(arguments) {
-        print!("{}", node::flags::help());
-        return Ok(());
-    }
-    let flags = node::flags::parse(arguments)?;
-    let (options, format, level) = node::read(&flags)?;
-    logs::init(format, level);
-    runtime()?.block_on(run_node(node::run(&flags, options), false))
-}
-
 fn run_agent(args: &node::join::Arguments) -> Result<()> {
     if let Some(node::join::AgentCommand::Reset { force }) = &args.command {
         return run_reset(&reset::Arguments::of(args.data_dir.clone(), *force));
@@ -466,39 +354,8 @@ fn run_token(args: node::token::Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Whether the arguments request the version, in the form of upstream's components.
-fn asks_for_version(arguments: &[String]) -> bool {
-    arguments.iter().any(|argument| matches!(argument.as_str(), "--version" | "--version=true"))
-}
-
-fn asks_for_help(arguments: &[String]) -> bool {
-    arguments.iter().any(|argument| matches!(argument.as_str(), "--help" | "-h"))
-}
-
-/// Runs until a signal, or until it stops by itself.
-fn run_component(start: impl Future<Output = Result<component::ComponentHandle>>) -> Result<()> {
-    runtime()?.block_on(async {
-        let mut running = start.await?;
-        tokio::select! {
-            biased;
-            () = interrupted() => running.stop().await,
-            ended = running.ended() => ended,
-        }
-    })
-}
-
 fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Runtime)
-}
-
-/// Waits for ctrl-c or a polite kill, then stops; a second one does not wait for the drain.
-async fn stop_on_signal(running: ControlPlane) {
-    interrupted().await;
-    tracing::info!("stopping");
-    tokio::select! {
-        () = running.stop() => {}
-        () = interrupted() => tracing::warn!("stopped without draining open requests"),
-    }
 }
 
 async fn interrupted() {

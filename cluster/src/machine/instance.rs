@@ -137,9 +137,9 @@ mod tests {
         assert_eq!(clusters(true, &[("HOME", "/root")]).clusters, path("/var/lib/tiphys/clusters"));
         let own = clusters(true, &[("TIPHYS_HOME", "/t")]);
         assert_eq!((own.clusters, own.running), (path("/t/clusters"), path("/t/running")));
-        let user = clusters(false, &[("HOME", "/home/u")]);
-        assert_eq!(user.clusters, path("/home/u/.local/share/tiphys/clusters"));
-        assert_eq!(user.running, path("/home/u/.local/share/tiphys/running"));
+        let user = clusters(false, &[("HOME", "/h/u")]);
+        assert_eq!(user.clusters, path("/h/u/.local/share/tiphys/clusters"));
+        assert_eq!(user.running, path("/h/u/.local/share/tiphys/running"));
         let user = clusters(false, &[("HOME", "/h"), ("XDG_DATA_HOME", "/d"), ("XDG_RUNTIME_DIR", "/r")]);
         assert_eq!((user.clusters, user.running), (path("/d/tiphys/clusters"), path("/r/tiphys-clusters")));
     }
