@@ -2,7 +2,9 @@
 //! lock of the data directory tells whether the process still runs.
 
 use std::fs;
+use std::io::Read;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use api::{Tree, tree};
@@ -45,9 +47,16 @@ impl RunState {
         write_private(&data_dir.join(FILE), &String::from_utf8_lossy(&api::json::encode(&tree, None)))
     }
 
-    /// The state of the process that holds the data directory; None if none does, or if it is not ready yet.
+    /// The state of the process that holds the data directory; None if none does, or if it is not ready yet. The file names
+    /// a kubeconfig, whose credentials are sent to its server: another user's file is not believed.
     pub(crate) fn read(data_dir: &Path) -> Option<RunState> {
-        let state = RunState::of_tree(&api::json::decode(&fs::read(data_dir.join(FILE)).ok()?).ok()?)?;
+        let mut file = fs::File::open(data_dir.join(FILE)).ok()?;
+        if file.metadata().ok()?.uid() != rustix::process::geteuid().as_raw() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
+        let state = RunState::of_tree(&api::json::decode(&bytes).ok()?)?;
         // The file of a process that was killed stays.
         (lock::holder(data_dir) == Some(state.pid)).then_some(state)
     }
@@ -99,6 +108,10 @@ mod tests {
         assert_eq!(RunState::read(dir.path()), None, "nothing runs");
         let lock = lock::lock_data_dir(dir.path()).expect("a lock");
         assert_eq!(RunState::read(dir.path()), Some(state.clone()));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(dir.path().join(FILE), Some(1), None).expect("another owner");
+            assert_eq!(RunState::read(dir.path()), None, "another user wrote it");
+        }
         RunState { pid: 1, ..state }.write(dir.path()).expect("a file");
         assert_eq!(RunState::read(dir.path()), None, "another process wrote it");
         drop(lock);
