@@ -5,6 +5,8 @@
 //! This crate knows neither Kubernetes nor credentials: who may open a tunnel, and which targets a node accepts, is
 //! decided by its callers.
 
+#![warn(unreachable_pub)]
+
 mod node;
 mod server;
 

@@ -9,25 +9,18 @@ use std::path::{Path, PathBuf};
 
 use crate::support::root;
 
-/// Crates whose modules still have cycles. The list may only shrink.
-const NOT_YET_LAYERED: &[&str] = &[];
-
 #[test]
 fn modules_do_not_import_each_other_in_cycles() {
     let mut failures = Vec::new();
     for name in crates() {
         let cycles = Imports::read(&root().join(&name).join("src")).cycles();
-        match (cycles.is_empty(), NOT_YET_LAYERED.contains(&name.as_str())) {
-            (false, false) => failures.extend(cycles.iter().map(|cycle| format!("{name}: {cycle}"))),
-            (true, true) => failures.push(format!("{name} has no cycles: remove it from NOT_YET_LAYERED")),
-            _ => {}
-        }
+        failures.extend(cycles.iter().map(|cycle| format!("{name}: {cycle}")));
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 /// The directories of the workspace's crates.
-fn crates() -> Vec<String> {
+pub fn crates() -> Vec<String> {
     let entries = fs::read_dir(root()).expect("the workspace can be read");
     let mut names: Vec<String> = entries
         .filter_map(Result::ok)
@@ -50,10 +43,7 @@ struct Imports {
 
 impl Imports {
     fn read(src: &Path) -> Imports {
-        let mut sources = Vec::new();
-        let mut tests = BTreeSet::new();
-        read_sources(src, &mut sources, &mut tests);
-        sources.retain(|source: &Source| !tests.iter().any(|test| source.path.starts_with(test)));
+        let sources = production_sources(src);
         let mut imports = Imports::default();
         imports.modules.extend(sources.iter().filter_map(|source| source.top.clone()));
         for source in sources.iter().filter(|source| source.top.is_none()) {
@@ -137,8 +127,8 @@ impl Imports {
 }
 
 /// A file outside of tests, without comments, strings and test code.
-struct Source {
-    path: PathBuf,
+pub struct Source {
+    pub path: PathBuf,
     /// The top-level module that the file belongs to; None for `lib.rs` and `main.rs`.
     top: Option<String>,
     /// How many `super::` lead from this file's module to the crate's root.
@@ -155,6 +145,15 @@ impl Source {
         }
         names
     }
+}
+
+/// The files below a directory that are not only for tests.
+pub fn production_sources(src: &Path) -> Vec<Source> {
+    let mut sources = Vec::new();
+    let mut tests = BTreeSet::new();
+    read_sources(src, &mut sources, &mut tests);
+    sources.retain(|source| !tests.iter().any(|test| source.path.starts_with(test)));
+    sources
 }
 
 /// All sources below a directory; `tests` gets the files and directories of modules that only tests have.
