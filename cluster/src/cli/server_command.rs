@@ -237,7 +237,7 @@ fn options(args: ServerArguments, data_dir: &Path, lock: Lock, joined: Joined) -
         (store.etcd_ca_file, store.etcd_cert_file, store.etcd_key_file);
     Ok(Up {
         data_dir: data_dir.to_path_buf(),
-        lock,
+        lock: Some(lock),
         listen,
         kubeconfig: Kubeconfigs::own(args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"))),
         tls_sans: args.tls_sans,

@@ -18,8 +18,8 @@ use crate::control_plane::{ControlPlane, Pods};
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::machine::identity::open_data_dir;
-use crate::machine::lock::lock_data_dir;
-use crate::machine::network::{self, Requested};
+use crate::machine::lock::{Lock, lock_data_dir};
+use crate::machine::network::{self, Claim, ClusterNetwork, Requested};
 use crate::machine::run_state::RunState;
 use crate::node::container_runtime::STATES;
 use crate::node::options;
@@ -27,6 +27,7 @@ use crate::node::pod_network::{self, NetworkBackend, PodNetwork};
 use crate::snapshots::Settings;
 use crate::up::arguments::ComponentArguments;
 use crate::up::hosts::{MAX_NODES, NodeLink};
+use crate::up::nodes::RunningHosts;
 use crate::up::servers::check_data_dir;
 use crate::up::{self, SimulatedNodes, Up};
 
@@ -131,109 +132,138 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
     if args.servers > 1 {
         return super::up_servers::run(args, &data_dir, &session);
     }
-    let pods = match (args.disable_agent, options::can_run_pods()) {
+    let (pods, keeps_pods) = (pod_support(&args), args.keep_pods);
+    let options = up_options(args, &data_dir, lock, &session, pods)?;
+    let runtime = runtime()?;
+    let result = runtime.block_on(run_cluster(options, &session, pods, keeps_pods));
+    // After a second signal, tasks that still wait for a pod are not awaited.
+    runtime.shutdown_background();
+    result
+}
+
+/// Whether this machine runs pods, and why not.
+fn pod_support(args: &UpArguments) -> PodSupport {
+    match (args.disable_agent, options::can_run_pods()) {
         (false, true) => PodSupport::Run,
         (false, false) => PodSupport::NeedRoot { fake_nodes: args.fake_nodes > 0 },
         (true, _) => PodSupport::Off { fake_nodes: args.fake_nodes > 0 },
-    };
+    }
+}
+
+/// The options of the cluster: the flags, on this machine's network.
+fn up_options(args: UpArguments, data_dir: &Path, lock: Lock, session: &Session, pods: PodSupport) -> Result<Up> {
     if args.disable_agent && !args.components.kubelet.is_empty() {
         return Err(Error::Flags(vec!["--kubelet-arg: there is no kubelet with --disable-agent".to_string()]));
     }
-    let requested = Requested { pod_cidrs: args.cluster_cidr, service_cidrs: args.service_cidr };
-    let (network, claim) = match pods {
-        PodSupport::Run => {
-            let claim = network::claim(&data_dir, Path::new(STATES), &requested)?;
-            (claim.network.clone(), Some(claim))
-        }
-        _ => (network::open(&data_dir, &requested)?, None),
-    };
+    let (network, claim) = open_network(&args, data_dir, pods)?;
     let listen = SocketAddr::new(args.bind_address, args.port);
-    let cgroup_root = args.agent.cgroup_root.clone().unwrap_or_default();
-    let link = match args.nodes {
-        1 => None,
-        nodes => {
-            check_nodes(nodes, pods, &args.agent)?;
-            Some(NodeLink::create(&data_dir, &network, &cgroup_root, 0)?)
-        }
-    };
+    let link = create_link(&args, data_dir, &network, pods)?;
     let disable = args.agent.disable.iter().filter_map(value_name).collect();
     // Other machines cannot join a server that listens on the loopback interface only.
     let pod_network = (link.is_some() || !args.bind_address.is_loopback())
         .then(|| pod_network::configuration(&network, args.network_backend));
-    let mut options = Up {
-        data_dir: data_dir.clone(),
-        lock,
+    let manager = args.components.manager()?;
+    let scheduler = (!args.disable_scheduler).then(|| args.components.scheduler()).transpose()?;
+    let mut agent = match args.disable_agent {
+        true => None,
+        false => {
+            let kubelet = args.components.kubelet()?;
+            let between = pod_network.clone().map_or(PodNetwork::Disabled, PodNetwork::Config);
+            options::Options::of(args.agent, &kubelet, data_dir, args.bind_address, claim, between)?.map(Box::new)
+        }
+    };
+    let mut apiserver = args.components.apiserver(data_dir, listen)?;
+    apiserver.snapshots = args.snapshots;
+    let hosts = agent.as_mut().zip(link).map(|(agent, link)| {
+        agent.join_link(link.address());
+        let kubelet_config = agent.configuration.clone();
+        (SimulatedNodes { nodes: args.nodes, kubelet_config, disable, log_level: args.log_level }, link)
+    });
+    Ok(Up {
+        data_dir: data_dir.to_path_buf(),
+        lock: Some(lock),
         listen,
         kubeconfig: session.kubeconfigs.clone(),
         tls_sans: args.tls_sans,
         controllers: args.controllers,
-        manager: args.components.manager()?,
-        scheduler: (!args.disable_scheduler).then(|| args.components.scheduler()).transpose()?,
+        manager,
+        scheduler,
         fake_nodes: args.fake_nodes,
-        agent: match args.disable_agent {
-            true => None,
-            false => {
-                let kubelet = args.components.kubelet()?;
-                let between = pod_network.clone().map_or(PodNetwork::Disabled, PodNetwork::Config);
-                options::Options::of(args.agent, &kubelet, &data_dir, args.bind_address, claim, between)?.map(Box::new)
-            }
-        },
-        apiserver: {
-            let mut flags = args.components.apiserver(&data_dir, listen)?;
-            flags.snapshots = args.snapshots;
-            flags
-        },
-        network: network.clone(),
+        agent,
+        apiserver,
+        network,
         pod_network,
-        hosts: None,
-    };
-    if let (Some(agent), Some(link)) = (&mut options.agent, link) {
-        agent.join_link(link.address());
-        let kubelet_config = agent.configuration.clone();
-        let simulated = SimulatedNodes { nodes: args.nodes, kubelet_config, disable, log_level: args.log_level };
-        options.hosts = Some((simulated, link));
+        hosts,
+    })
+}
+
+/// The ranges of the cluster, which are claimed on this machine if it runs pods.
+fn open_network(args: &UpArguments, data_dir: &Path, pods: PodSupport) -> Result<(ClusterNetwork, Option<Claim>)> {
+    let requested = Requested { pod_cidrs: args.cluster_cidr.clone(), service_cidrs: args.service_cidr.clone() };
+    if !matches!(pods, PodSupport::Run) {
+        return Ok((network::open(data_dir, &requested)?, None));
     }
-    let runtime = runtime()?;
-    let result = runtime.block_on(async {
-        let steps = Steps::new();
-        let left_link = options.hosts.as_ref().map(|(_, link)| link.clone());
-        let progress = |step: &str| steps.begin(step);
-        let starting = Box::pin(up::up(options, &progress));
-        let running = tokio::select! {
-            biased;
-            () = interrupted() => {
-                left_link.iter().flat_map(NodeLink::remove).for_each(|why| say(&format!("  ✗ {why}")));
-                return Ok(());
-            }
-            started = starting => started.inspect_err(|_| steps.fail())?,
-        };
-        steps.end();
-        let ready = Ready {
-            took: steps.started.elapsed(),
-            address: running.control_plane.address,
-            session: &session,
-            data_dir: &data_dir,
-            pods,
-            network: &network,
-        };
-        session.show(&ready)?;
-        interrupted().await;
-        if let Some(hosts) = running.hosts {
-            say("\nstopping the nodes and their pods; press ctrl-c again to stop immediately");
-            let link = hosts.link().clone();
-            let left = tokio::select! {
-                biased;
-                () = interrupted() => link.remove(),
-                left = hosts.stop() => left,
-            };
-            left.iter().for_each(|why| say(&format!("  ✗ {why}")));
+    let claim = network::claim(data_dir, Path::new(STATES), &requested)?;
+    Ok((claim.network.clone(), Some(claim)))
+}
+
+/// The link to the simulated hosts of further nodes; None without them.
+fn create_link(
+    args: &UpArguments,
+    data_dir: &Path,
+    network: &ClusterNetwork,
+    pods: PodSupport,
+) -> Result<Option<NodeLink>> {
+    if args.nodes == 1 {
+        return Ok(None);
+    }
+    check_nodes(args.nodes, pods, &args.agent)?;
+    let cgroup_root = args.agent.cgroup_root.as_deref().unwrap_or_default();
+    Ok(Some(NodeLink::create(data_dir, network, cgroup_root, 0)?))
+}
+
+/// Starts the cluster, reports the progress, and runs it until the first signal.
+async fn run_cluster(options: Up, session: &Session, pods: PodSupport, keeps_pods: bool) -> Result<()> {
+    let (data_dir, network) = (options.data_dir.clone(), options.network.clone());
+    let steps = Steps::new();
+    let left_link = options.hosts.as_ref().map(|(_, link)| link.clone());
+    let progress = |step: &str| steps.begin(step);
+    let starting = Box::pin(up::up(options, &progress));
+    let running = tokio::select! {
+        biased;
+        () = interrupted() => {
+            left_link.iter().flat_map(NodeLink::remove).for_each(|why| say(&format!("  ✗ {why}")));
+            return Ok(());
         }
-        stop(running.control_plane, args.keep_pods, &data_dir).await;
-        Ok(())
-    });
-    // After a second signal, tasks that still wait for a pod are not awaited.
-    runtime.shutdown_background();
-    result
+        started = starting => started.inspect_err(|_| steps.fail())?,
+    };
+    steps.end();
+    session.show(&Ready {
+        took: steps.started.elapsed(),
+        address: running.control_plane.address,
+        session,
+        data_dir: &data_dir,
+        pods,
+        network: &network,
+    })?;
+    interrupted().await;
+    if let Some(hosts) = running.hosts {
+        stop_hosts(hosts).await;
+    }
+    stop(running.control_plane, keeps_pods, &data_dir).await;
+    Ok(())
+}
+
+/// Stops the simulated hosts with their pods; a second signal removes their link at once.
+async fn stop_hosts(hosts: RunningHosts) {
+    say("\nstopping the nodes and their pods; press ctrl-c again to stop immediately");
+    let link = hosts.link().clone();
+    let left = tokio::select! {
+        biased;
+        () = interrupted() => link.remove(),
+        left = hosts.stop() => left,
+    };
+    left.iter().for_each(|why| say(&format!("  ✗ {why}")));
 }
 
 /// Why the cluster of a data directory cannot have this number of servers.

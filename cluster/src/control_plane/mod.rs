@@ -98,12 +98,7 @@ pub struct ControlPlane {
     pub server: Arc<Server>,
     pub address: SocketAddr,
     task: JoinHandle<()>,
-    /// Collects container usage for the InitialResources admission plugin.
-    usage: JoinHandle<()>,
-    compaction: JoinHandle<()>,
-    snapshots: Option<JoinHandle<()>>,
-    /// The control loops of the API server itself.
-    own: controllers::Handle,
+    loops: ServerLoops,
     controllers: Option<ControllersPart>,
     scheduler: Option<SchedulerPart>,
     endpoints: Option<ServerEndpoints>,
@@ -113,6 +108,15 @@ pub struct ControlPlane {
     lock: Option<Lock>,
     /// Dropped with the server.
     _pod_address: Option<LoopbackAddress>,
+}
+
+/// The loops of the API server itself.
+struct ServerLoops {
+    controllers: controllers::Handle,
+    /// Collects container usage for the InitialResources admission plugin.
+    usage: JoinHandle<()>,
+    compaction: JoinHandle<()>,
+    snapshots: Option<JoinHandle<()>>,
 }
 
 /// Whether the pods of this machine are stopped.
@@ -156,12 +160,7 @@ impl ControlPlane {
         if let Some(controllers) = self.controllers {
             controllers.stop().await;
         }
-        self.own.stop().await;
-        self.usage.abort();
-        self.compaction.abort();
-        if let Some(snapshots) = &self.snapshots {
-            snapshots.abort();
-        }
+        self.loops.stop().await;
         self.server.closing.send_replace(true);
         let _ = self.task.await;
         if let Some(audit) = &self.server.config.audit {
@@ -198,12 +197,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
     let is_shared = matches!(plan.engine, Engine::Etcd(_));
     let server = Box::pin(open(plan.engine, plan.config, plan.authentication)).await?;
     // Nothing is written into the store of another cluster.
-    if let Some(ca) = &plan.cluster_ca {
-        server_endpoints::check_cluster(&server, ca)?;
-    }
-    if is_shared {
-        server_endpoints::check_versions(&server)?;
-    }
+    check_store(&server, plan.cluster_ca.as_deref(), is_shared)?;
     progress("API server");
     let pod_address = for_pods.map(|(pod_address, listener)| {
         tokio::spawn(server::http::serve::serve(server.clone(), listener, tls.clone()));
@@ -215,17 +209,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
     // Repairs before controllers rely on the objects.
     let metrics = show_metrics(&server);
-    let of_server =
-        controllers::Environment { metrics: metrics.clone(), ..LocalClients::new(&server).api_server_loops() };
-    let own = controllers::start_of_server(of_server);
-    server.routes.health.set_done(Step::Repair);
-    let usage = tokio::spawn(server::registry::usage::collect(server.registry.clone()));
-    let compaction = tokio::spawn(server::storage::compaction::run(
-        server.registry.storage.clone(),
-        server.config.compaction_interval,
-    ));
-    let clock = server.config.clock.0.clone();
-    let snapshots = plan.snapshots.map(|snapshots| snapshots.start(server.registry.storage.store.clone(), clock));
+    let loops = ServerLoops::start(&server, metrics.clone(), plan.snapshots);
     // The controllers need roles to act by.
     let controllers =
         chosen.map(|chosen| ControllersPart::start(&server, chosen, metrics.clone(), is_shared)).transpose()?;
@@ -233,38 +217,86 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
         .map(|configuration| SchedulerPart::start(&server, configuration, metrics.clone(), is_shared))
         .transpose()?;
     watch_health(&server, controllers.as_ref(), scheduler.as_ref());
-    let local = scheduler.as_ref().map(SchedulerPart::explainer);
-    let schedulers = Schedulers { server: Arc::downgrade(&server), local, proxy: plan.proxy };
-    let _ = server.routes.scheduler.set(Arc::new(schedulers));
+    explain_scheduling(&server, scheduler.as_ref(), plan.proxy);
     let endpoints = server.registry.storage.is_shared.then(|| ServerEndpoints::start(&server));
     // Nodes last: their controllers and the scheduler are running.
-    let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
+    let fake_nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     let agent = match plan.agent {
-        Some(options) => {
-            progress("node");
-            let client = LocalClients::new(&server).node(&options.config.node_name);
-            let started = Box::pin(node::start::start(client, *options)).await;
-            Some(started.map_err(Error::suggest_disable_agent)?)
-        }
+        Some(options) => Some(start_kubelet(&server, *options, progress).await?),
         None => None,
     };
     tracing::info!(%address, "serving");
+    let _pod_address = pod_address.flatten();
+    let lock = plan.lock;
     Ok(ControlPlane {
         server,
         address,
         task,
-        usage,
-        compaction,
-        snapshots,
-        own,
+        loops,
         controllers,
         scheduler,
         endpoints,
-        fake_nodes: nodes,
+        fake_nodes,
         agent,
-        lock: plan.lock,
-        _pod_address: pod_address.flatten(),
+        lock,
+        _pod_address,
     })
+}
+
+/// Whether the store is of this cluster, and other servers of it are of a version that this one works with.
+fn check_store(server: &Arc<Server>, cluster_ca: Option<&str>, is_shared: bool) -> Result<()> {
+    if let Some(ca) = cluster_ca {
+        server_endpoints::check_cluster(server, ca)?;
+    }
+    if is_shared {
+        server_endpoints::check_versions(server)?;
+    }
+    Ok(())
+}
+
+impl ServerLoops {
+    /// Starts the repairs, after which the server is ready, and what runs beside it.
+    fn start(server: &Arc<Server>, metrics: client::Metrics, snapshots: Option<Snapshots>) -> ServerLoops {
+        let environment = controllers::Environment { metrics, ..LocalClients::new(server).api_server_loops() };
+        let controllers = controllers::start_of_server(environment);
+        server.routes.health.set_done(Step::Repair);
+        let storage = server.registry.storage.clone();
+        let (store, clock) = (storage.store.clone(), server.config.clock.0.clone());
+        let interval = server.config.compaction_interval;
+        ServerLoops {
+            controllers,
+            usage: tokio::spawn(server::registry::usage::collect(server.registry.clone())),
+            compaction: tokio::spawn(server::storage::compaction::run(storage, interval)),
+            snapshots: snapshots.map(|snapshots| snapshots.start(store, clock)),
+        }
+    }
+
+    async fn stop(self) {
+        self.controllers.stop().await;
+        self.usage.abort();
+        self.compaction.abort();
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.abort();
+        }
+    }
+}
+
+/// Lets clients request why a pod has no node, from this process's scheduler or that of another server.
+fn explain_scheduling(server: &Arc<Server>, scheduler: Option<&SchedulerPart>, proxy: Option<ReadIdentity>) {
+    let local = scheduler.map(SchedulerPart::explainer);
+    let schedulers = Schedulers { server: Arc::downgrade(server), local, proxy };
+    let _ = server.routes.scheduler.set(Arc::new(schedulers));
+}
+
+async fn start_kubelet(
+    server: &Arc<Server>,
+    options: node::options::Options,
+    progress: &dyn Fn(&str),
+) -> Result<node::start::KubeletHandle> {
+    progress("node");
+    let client = LocalClients::new(server).node(&options.config.node_name);
+    let started = Box::pin(node::start::start(client, options)).await;
+    started.map_err(Error::suggest_disable_agent)
 }
 
 /// Listens at the address for pods and advertises it, or the fallback if that fails.

@@ -285,7 +285,7 @@ mod tests {
                 .map_err(|error| error.describe())
         };
         let config = read("{cpuManagerPolicy: static, serializeImagePulls: true}").expect("settings");
-        assert!(config.pinning.cpu_static && config.serialize_image_pulls);
+        assert!(config.pinning.cpu_static && config.image_pulls.serialize);
         assert_eq!(config.cluster_domain, "cluster.local");
         for (text, want) in [
             ("cgroupRoot: /x", "cgroupRoot: set by --cgroup-root"),

@@ -45,8 +45,8 @@ pub const CONTROLLERS: &str = "*,bootstrap-signer-controller,token-cleaner-contr
 /// The options of `up`.
 pub struct Up {
     pub data_dir: PathBuf,
-    /// Of the data directory.
-    pub lock: Lock,
+    /// The lock of the data directory.
+    pub lock: Option<Lock>,
     pub listen: SocketAddr,
     /// The kubeconfigs of its administrator.
     pub kubeconfig: Kubeconfigs,
@@ -70,6 +70,18 @@ pub struct Up {
     pub pod_network: Option<overlay::Config>,
     /// The simulated hosts of further nodes, and their link; None without them.
     pub hosts: Option<(SimulatedNodes, NodeLink)>,
+}
+
+impl Up {
+    /// The address of this machine on the link to simulated hosts.
+    fn link_address(&self) -> Option<IpAddr> {
+        self.hosts.as_ref().map(|(_, link)| link.address())
+    }
+
+    /// Whether only this machine reaches the server.
+    fn is_on_loopback(&self) -> bool {
+        self.listen.ip().is_loopback() && self.apiserver.advertise_address.is_none()
+    }
 }
 
 /// The further nodes of this machine.
@@ -101,101 +113,124 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
     options.apiserver.config.service_cidrs = options.network.service_cidrs.iter().map(IpNet::network).collect();
     // Pods of this machine are reached without the rules of a proxy.
     options.apiserver.config.aggregation.routes_to_endpoints = true;
-    let flags = apiserver::flags_checked(&options.apiserver, true)?;
-    let link = options.hosts.as_ref().map(|(_, link)| link.address());
-    let machine = machine_addresses(&options, link);
-    let config = apiserver::config(flags);
-    let pki = Pki::open(options.data_dir.join("pki"))?;
-    let mut sans = options.tls_sans.clone();
-    let for_pods = options.network.api_server_address();
-    sans.extend(for_pods.into_iter().chain(link).map(|address| address.to_string()));
-    let mut own = ClusterPki::new(pki, options.listen.ip(), &config, &sans)?.verifying_kubelets();
-    if let Some(agent) = &mut options.agent {
-        own = own.with_kubelet(&mut agent.config, machine.clone())?;
-    }
-    let load = loader(&own, flags);
+    apiserver::flags_checked(&options.apiserver, true)?;
+    let pki = open_pki(&mut options)?;
+    let flags = &options.apiserver;
+    let load = loader(&pki, flags);
     let current = load()?;
     let serving = credentials::serving(&current)?;
     let followed = apiserver::followed(flags)?;
-    let plan = apiserver_plan(flags, &own, &current, serving.clone())?;
-    let controller_settings = controller_options(&options, &own, &plan.config)?;
-    let is_shared = !flags.etcd_servers.is_empty();
-    let is_on_loopback = options.listen.ip().is_loopback() && flags.advertise_address.is_none();
-    let watched = apiserver::watched(flags, Some(&own));
-    let plan = Plan {
-        port_hint: "choose another one by --port",
-        // A server that listens on other addresses is reachable for pods there.
-        pod_address: link.or(for_pods).filter(|_| options.agent.is_some() && is_on_loopback).map(|address| {
-            PodFacingAddress {
-                address,
-                fallback: machine[0],
-                is_of_device: link.is_some(),
-                devices: pod_devices(&options),
-            }
-        }),
-        controllers: Some(Controllers { chosen: options.controllers.clone(), options: controller_settings }),
-        scheduler: options.scheduler,
-        cluster_ca: is_shared.then(|| current.admin.as_ref().map(|(ca, _)| ca.certificate.clone())).flatten(),
-        fake_nodes: options.fake_nodes,
-        agent: options.agent,
-        lock: Some(options.lock),
-        ..plan
-    };
+    let watched = apiserver::watched(flags, Some(&pki));
+    let plan = cluster_plan(&mut options, &pki, &current, serving.clone())?;
     let node_name = plan.agent.as_ref().map(|agent| agent.config.node_name.clone()).unwrap_or_default();
     let node_dns = plan.agent.as_ref().map(|agent| NodeDns::of(agent));
     let running = control_plane::start(plan, progress).await?;
     let ca = current.admin.as_ref().map_or("", |(ca, _)| ca.certificate.as_str());
-    addons::create(&running.server, &options.controllers, &address::joined_at(running.address), ca).await?;
-    addons::create_node_services(&running.server, node_dns).await?;
-    if let Some(network) = &options.pod_network {
-        addons::create_pod_network(&running.server, network).await?;
-    }
-    let hosts = match options.hosts {
-        Some((simulated, link)) => {
-            progress("nodes");
-            let server = match is_on_loopback {
-                true => format!("https://{}", SocketAddr::new(link.address(), running.address.port())),
-                false => address::joined_at(running.address),
-            };
-            let SimulatedNodes { nodes, kubelet_config, disable, log_level } = simulated;
-            let (data_dir, ca) = (options.data_dir.clone(), ca.to_string());
-            let host_options = HostOptions {
-                nodes,
-                data_dir,
-                node_name,
-                server,
-                ca,
-                servers: None,
-                kubelet_config,
-                disable,
-                log_level,
-            };
-            match nodes::start(administrator(&running.server), host_options, link).await {
-                Ok(hosts) => Some(hosts),
-                Err(error) => {
-                    running.stop().await;
-                    return Err(error);
-                }
-            }
-        }
-        None => None,
-    };
+    create_addons(&running, &options, node_dns, ca).await?;
+    let (running, hosts) = start_hosts(running, &mut options, node_name, ca, progress).await?;
     progress("kubeconfig");
     if let Some((ca, admin)) = &current.admin {
         options.kubeconfig.write(running.address, ca, admin, true)?;
     }
-    let keeper = CredentialsRefresher {
-        watched,
-        load,
-        current,
-        serving,
-        kubeconfig: Some((options.kubeconfig, running.address)),
-    };
-    tokio::spawn(keeper.run(running.server.clone()));
+    let kubeconfig = Some((options.kubeconfig, running.address));
+    let refresher = CredentialsRefresher { watched, load, current, serving, kubeconfig };
+    tokio::spawn(refresher.run(running.server.clone()));
     for followed in followed {
         tokio::spawn(followed.run(running.server.clone()));
     }
     Ok(RunningCluster { control_plane: running, hosts })
+}
+
+/// The certificates of the data directory, with those of this machine's kubelet.
+fn open_pki(options: &mut Up) -> Result<ClusterPki> {
+    let config = apiserver::config(&options.apiserver);
+    let link = options.link_address();
+    let machine = machine_addresses(options, link);
+    let pki = Pki::open(options.data_dir.join("pki"))?;
+    let mut sans = options.tls_sans.clone();
+    sans.extend(options.network.api_server_address().into_iter().chain(link).map(|address| address.to_string()));
+    let pki = ClusterPki::new(pki, options.listen.ip(), &config, &sans)?.verifying_kubelets();
+    match &mut options.agent {
+        Some(agent) => pki.with_kubelet(&mut agent.config, machine),
+        None => Ok(pki),
+    }
+}
+
+/// The control plane and the node of this machine; takes the node's options, the scheduler's and the lock.
+fn cluster_plan(options: &mut Up, pki: &ClusterPki, current: &Credentials, serving: Arc<Serving>) -> Result<Plan> {
+    let flags = &options.apiserver;
+    let is_shared = !flags.etcd_servers.is_empty();
+    let plan = apiserver_plan(flags, pki, current, serving)?;
+    let controllers = controller_options(options, pki, &plan.config)?;
+    Ok(Plan {
+        port_hint: "choose another one by --port",
+        pod_address: pod_facing_address(options),
+        controllers: Some(Controllers { chosen: options.controllers.clone(), options: controllers }),
+        scheduler: options.scheduler.take(),
+        cluster_ca: is_shared.then(|| current.admin.as_ref().map(|(ca, _)| ca.certificate.clone())).flatten(),
+        fake_nodes: options.fake_nodes,
+        agent: options.agent.take(),
+        lock: options.lock.take(),
+        ..plan
+    })
+}
+
+/// The address at which the pods of this machine reach the server; None if they use the one that it listens on.
+fn pod_facing_address(options: &Up) -> Option<PodFacingAddress> {
+    let link = options.link_address();
+    let address = link.or(options.network.api_server_address())?;
+    // A server that listens on other addresses is reachable for pods there.
+    (options.agent.is_some() && options.is_on_loopback()).then(|| PodFacingAddress {
+        address,
+        fallback: machine_addresses(options, link)[0],
+        is_of_device: link.is_some(),
+        devices: pod_devices(options),
+    })
+}
+
+async fn create_addons(running: &ControlPlane, options: &Up, node_dns: Option<NodeDns>, ca: &str) -> Result<()> {
+    let address = address::joined_at(running.address);
+    addons::create(&running.server, &options.controllers, &address, ca).await?;
+    addons::create_node_services(&running.server, node_dns).await?;
+    match &options.pod_network {
+        Some(network) => addons::create_pod_network(&running.server, network).await,
+        None => Ok(()),
+    }
+}
+
+/// Starts the simulated hosts of further nodes, if there are any; stops the control plane where that fails.
+async fn start_hosts(
+    running: ControlPlane,
+    options: &mut Up,
+    node_name: String,
+    ca: &str,
+    progress: &dyn Fn(&str),
+) -> Result<(ControlPlane, Option<RunningHosts>)> {
+    let is_on_loopback = options.is_on_loopback();
+    let Some((simulated, link)) = options.hosts.take() else { return Ok((running, None)) };
+    progress("nodes");
+    let server = match is_on_loopback {
+        true => format!("https://{}", SocketAddr::new(link.address(), running.address.port())),
+        false => address::joined_at(running.address),
+    };
+    let host_options = HostOptions {
+        nodes: simulated.nodes,
+        data_dir: options.data_dir.clone(),
+        node_name,
+        server,
+        ca: ca.to_string(),
+        servers: None,
+        kubelet_config: simulated.kubelet_config,
+        disable: simulated.disable,
+        log_level: simulated.log_level,
+    };
+    match nodes::start(administrator(&running.server), host_options, link).await {
+        Ok(hosts) => Ok((running, Some(hosts))),
+        Err(error) => {
+            running.stop().await;
+            Err(error)
+        }
+    }
 }
 
 /// The addresses of this machine's node: that of the link to simulated hosts, or one for each family of pods.

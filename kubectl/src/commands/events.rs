@@ -84,6 +84,32 @@ async fn events(context: &Context) -> Result<()> {
     if types.iter().any(|one| !matches!(one.to_lowercase().as_str(), "normal" | "warning")) {
         return message("valid --types are Normal or Warning");
     }
+    let query = query_of(context).await?;
+    let all = flags.bool("all-namespaces");
+    let namespace = if all { String::new() } else { context.namespace()?.0 };
+    let mut output = Output { printer, tabs: TabWriter::default(), with_namespace: all };
+    let (events, revision) = list_events(context, &namespace, &query, &types).await?;
+    if events.is_empty() && !flags.bool("watch") {
+        context.note(&if all {
+            "No events found.".to_string()
+        } else {
+            format!("No events found in {namespace} namespace.")
+        });
+        return Ok(());
+    }
+    output.print_list(context, events)?;
+    if !flags.bool("watch") {
+        return Ok(());
+    }
+    context.flush()?;
+    let query = ListQuery { chunk: 0, ..query };
+    let request = query.request(&guess("v1", "Event"), &namespace, "");
+    watch_events(context, request.query("watch", "true").query("resourceVersion", revision), &types, output).await
+}
+
+/// The query of the flags `--chunk-size` and `--for`.
+async fn query_of(context: &Context) -> Result<ListQuery> {
+    let flags = &context.flags;
     let mut query = ListQuery { chunk: flags.int("chunk-size"), ..ListQuery::default() };
     if !flags.str("for").is_empty() {
         let Some((kind, name)) = flags.str("for").split_once('/') else {
@@ -96,55 +122,71 @@ async fn events(context: &Context) -> Result<()> {
             resource.api_version()
         );
     }
-    let all = flags.bool("all-namespaces");
-    let namespace = if all { String::new() } else { context.namespace()?.0 };
-    let is_wanted =
-        |event: &Tree| types.is_empty() || types.iter().any(|one| one.eq_ignore_ascii_case(event.str("type")));
+    Ok(query)
+}
+
+fn has_type(event: &Tree, types: &[String]) -> bool {
+    types.is_empty() || types.iter().any(|one| one.eq_ignore_ascii_case(event.str("type")))
+}
+
+/// The events of some types, the oldest first, and the revision of the list.
+async fn list_events(
+    context: &Context,
+    namespace: &str,
+    query: &ListQuery,
+    types: &[String],
+) -> Result<(Vec<Tree>, String)> {
     let resource = guess("v1", "Event");
-    let (mut found, mut revision) = (Vec::new(), String::new());
-    list_pages(context, &resource, &namespace, &query, async |page| {
+    let (mut events, mut revision) = (Vec::new(), String::new());
+    list_pages(context, &resource, namespace, query, async |page| {
         revision = page.str("metadata.resourceVersion").to_string();
-        found.extend(split_list(&resource, page).into_iter().map(|info| info.object).filter(|event| is_wanted(event)));
+        let objects = split_list(&resource, page).into_iter().map(|info| info.object);
+        events.extend(objects.filter(|event| has_type(event, types)));
         Ok(())
     })
     .await?;
-    found.sort_by_cached_key(event_time);
-    if found.is_empty() && !flags.bool("watch") {
-        context.note(&if all {
-            "No events found.".to_string()
-        } else {
-            format!("No events found in {namespace} namespace.")
-        });
-        return Ok(());
-    }
-    let mut tabs = TabWriter::default();
-    if !printer.is_human() {
-        printer.print(context, &list_of(found))?;
-    } else {
-        if !flags.bool("no-headers") {
-            tabs.text(&format!("{}LAST SEEN\tTYPE\tREASON\tOBJECT\tMESSAGE\n", if all { "NAMESPACE\t" } else { "" }));
+    events.sort_by_cached_key(event_time);
+    Ok((events, revision))
+}
+
+/// Prints events as rows, or as the printer has them.
+struct Output {
+    printer: Printer,
+    tabs: TabWriter,
+    with_namespace: bool,
+}
+
+impl Output {
+    fn print_list(&mut self, context: &Context, events: Vec<Tree>) -> Result<()> {
+        if !self.printer.is_human() {
+            return self.printer.print(context, &list_of(events));
         }
-        found.iter().for_each(|event| tabs.line(event_row(event, all)));
-        context.print(&tabs.flush())?;
+        if !context.flags.bool("no-headers") {
+            let namespace = if self.with_namespace { "NAMESPACE\t" } else { "" };
+            self.tabs.text(&format!("{namespace}LAST SEEN\tTYPE\tREASON\tOBJECT\tMESSAGE\n"));
+        }
+        events.iter().for_each(|event| self.tabs.line(event_row(event, self.with_namespace)));
+        context.print(&self.tabs.flush())
     }
-    if !flags.bool("watch") {
-        return Ok(());
+
+    fn print(&mut self, context: &Context, event: &Tree) -> Result<()> {
+        if !self.printer.is_human() {
+            return self.printer.print(context, event);
+        }
+        self.tabs.line(event_row(event, self.with_namespace));
+        context.print(&self.tabs.flush())
     }
-    context.flush()?;
-    query.chunk = 0;
-    let request = query.request(&resource, &namespace, "").query("watch", "true").query("resourceVersion", revision);
+}
+
+/// Prints events as they come, until the server ends the watch.
+async fn watch_events(context: &Context, request: Request, types: &[String], mut output: Output) -> Result<()> {
     let mut lines = context.client().await?.send(&Request { is_long: true, ..request }).await?.lines();
     while let Some(line) = lines.next().await {
         let Ok(event) = api::json::decode(&line?) else { break };
-        if event.str("type") == "DELETED" || !is_wanted(event.at("object")) {
+        if event.str("type") == "DELETED" || !has_type(event.at("object"), types) {
             continue;
         }
-        if printer.is_human() {
-            tabs.line(event_row(event.at("object"), all));
-            context.print(&tabs.flush())?;
-        } else {
-            printer.print(context, event.at("object"))?;
-        }
+        output.print(context, event.at("object"))?;
         context.flush()?;
     }
     Ok(())

@@ -88,7 +88,7 @@ fn allocatable(config: &Config, errors: &mut Errors) {
 }
 
 fn images(config: &Config, errors: &mut Errors) {
-    let (images, logs) = (config.image_gc, config.container_log_max_files);
+    let (images, logs) = (config.image_gc, config.container_logs.max_files);
     errors.require(
         images.low_threshold < images.high_threshold,
         format!(

@@ -28,7 +28,7 @@ pub(crate) use eviction::{Amount, Eviction, Threshold};
 pub(crate) use image_verification::ImageVerification;
 pub use overlay::{FlagType, Overlay};
 pub use read::{Settings, read, read_file};
-pub use sections::{Allocatable, ContainerGc, Serving, Shutdown};
+pub use sections::{Allocatable, ContainerGc, ContainerLogs, ImagePulls, Serving, Shutdown};
 pub(crate) use sections::{Certificates, ImageGc, Logs, Pinning, Process, Requests};
 
 /// Amounts by the names of their resources.
@@ -125,14 +125,8 @@ pub struct Config {
     pub runtime_request_timeout: Duration,
     /// Never garbage-collected; the runtime decides whether it is used.
     pub pod_infra_image: Option<String>,
-    /// `serializeImagePulls`.
-    pub serialize_image_pulls: bool,
-    /// `maxParallelImagePulls`.
-    pub max_parallel_image_pulls: Option<u32>,
-    /// `registryPullQPS`.
-    pub registry_qps: u32,
-    /// `registryBurst`.
-    pub registry_burst: u32,
+    /// How images are pulled.
+    pub image_pulls: ImagePulls,
     /// Which pods may use an image that is present.
     pub image_verification: ImageVerification,
     /// `--image-credential-provider-config`.
@@ -149,14 +143,8 @@ pub struct Config {
     pub allocatable: Allocatable,
     /// CPU, memory and topology managers.
     pub pinning: Pinning,
-    /// `containerLogMaxSize`.
-    pub container_log_max_size: u64,
-    /// `containerLogMaxFiles`.
-    pub container_log_max_files: u32,
-    /// `containerLogMaxWorkers`.
-    pub container_log_max_workers: u32,
-    /// `containerLogMonitorInterval`.
-    pub container_log_monitor_interval: Duration,
+    /// The logs of containers.
+    pub container_logs: ContainerLogs,
     /// How long measurements of volumes are cached; None if volumes are not measured.
     pub volume_stats_period: Option<Duration>,
     /// `enableControllerAttachDetach`.
@@ -262,10 +250,7 @@ impl Default for Config {
             image_endpoint: None,
             runtime_request_timeout: Duration::from_secs(120),
             pod_infra_image: None,
-            serialize_image_pulls: true,
-            max_parallel_image_pulls: None,
-            registry_qps: 5,
-            registry_burst: 10,
+            image_pulls: ImagePulls::default(),
             image_verification: ImageVerification::default(),
             credential_provider_config: None,
             credential_provider_bin_dir: None,
@@ -274,10 +259,7 @@ impl Default for Config {
             eviction: Eviction::default(),
             allocatable: Allocatable::default(),
             pinning: Pinning::default(),
-            container_log_max_size: 10 << 20,
-            container_log_max_files: 5,
-            container_log_max_workers: 1,
-            container_log_monitor_interval: Duration::from_secs(10),
+            container_logs: ContainerLogs::default(),
             volume_stats_period: Some(Duration::from_secs(60)),
             enable_controller_attach_detach: true,
             local_storage_capacity_isolation: true,

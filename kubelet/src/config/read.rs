@@ -208,11 +208,11 @@ fn requests(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
 fn pulls(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     let most = given(tree, "maxParallelImagePulls", int::<u32>)?;
     let serial = given(tree, "serializeImagePulls", boolean)?;
-    config.serialize_image_pulls = serial.unwrap_or(most.is_none_or(|most| most < 2));
-    config.max_parallel_image_pulls = most;
+    config.image_pulls.serialize = serial.unwrap_or(most.is_none_or(|most| most < 2));
+    config.image_pulls.max_parallel = most;
     match most {
         Some(0) => Err(InvalidValue::new("must be a positive number").at("maxParallelImagePulls")),
-        Some(2..) if config.serialize_image_pulls => {
+        Some(2..) if config.image_pulls.serialize => {
             Err(InvalidValue::new("cannot be larger than 1 unless serializeImagePulls is set to false")
                 .at("maxParallelImagePulls"))
         }

@@ -40,6 +40,44 @@ impl Default for Allocatable {
     }
 }
 
+/// How images are pulled.
+#[derive(Debug, Clone)]
+pub struct ImagePulls {
+    /// `serializeImagePulls`.
+    pub serialize: bool,
+    /// `maxParallelImagePulls`; None without a limit.
+    pub max_parallel: Option<u32>,
+    /// `registryPullQPS`.
+    pub qps: u32,
+    /// `registryBurst`.
+    pub burst: u32,
+}
+
+impl Default for ImagePulls {
+    fn default() -> ImagePulls {
+        ImagePulls { serialize: true, max_parallel: None, qps: 5, burst: 10 }
+    }
+}
+
+/// The size and the rotation of the logs of containers.
+#[derive(Debug, Clone)]
+pub struct ContainerLogs {
+    /// `containerLogMaxSize`.
+    pub max_size: u64,
+    /// `containerLogMaxFiles`.
+    pub max_files: u32,
+    /// `containerLogMaxWorkers`.
+    pub max_workers: u32,
+    /// `containerLogMonitorInterval`.
+    pub monitor_interval: Duration,
+}
+
+impl Default for ContainerLogs {
+    fn default() -> ContainerLogs {
+        ContainerLogs { max_size: 10 << 20, max_files: 5, max_workers: 1, monitor_interval: Duration::from_secs(10) }
+    }
+}
+
 /// Exclusive resources of containers.
 #[derive(Debug, Clone)]
 pub struct Pinning {

@@ -82,7 +82,7 @@ fn defaults_depend_on_other_fields() {
     let both = config("nodeStatusUpdateFrequency: 20s");
     assert_eq!(both.node_status_report_frequency, Duration::from_secs(20));
     let parallel = config("maxParallelImagePulls: 3");
-    assert!(!parallel.serialize_image_pulls);
+    assert!(!parallel.image_pulls.serialize);
     assert_eq!(config("kubeAPIQPS: 0").requests.limit, None);
     let own = config(
         "evictionHard: {memory.available: 1Gi, nodefs.available: 0%}\nevictionMinimumReclaim: {memory.available: 5Mi}",

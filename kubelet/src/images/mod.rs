@@ -107,8 +107,8 @@ impl ImageRequest<'_> {
 
 /// The rate limit of pulls; none if the rate is 0.
 fn pull_rate(config: &Config) -> Option<TokenBucket<tokio::time::Instant>> {
-    let (per_second, burst) = (f64::from(config.registry_qps), f64::from(config.registry_burst.max(1)));
-    (config.registry_qps > 0).then(|| TokenBucket::new(per_second, burst, tokio::time::Instant::now()))
+    let (per_second, burst) = (f64::from(config.image_pulls.qps), f64::from(config.image_pulls.burst.max(1)));
+    (config.image_pulls.qps > 0).then(|| TokenBucket::new(per_second, burst, tokio::time::Instant::now()))
 }
 
 impl Images {
@@ -119,7 +119,7 @@ impl Images {
         providers: Providers,
         starts: Arc<Starts>,
     ) -> Images {
-        let parallel = if config.serialize_image_pulls { Some(1) } else { config.max_parallel_image_pulls };
+        let parallel = if config.image_pulls.serialize { Some(1) } else { config.image_pulls.max_parallel };
         let turns = parallel.map(|most| Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(1).max(1))));
         Images {
             clock: providers.clock.clone(),

@@ -82,8 +82,8 @@ pub async fn start(simulation: &Simulation) -> Scene {
 
 async fn start_on(simulation: &Simulation, runtime: Arc<Remembered>, dir: Directory, clock: Arc<Set>) -> Scene {
     let (running, node) = start_agent(simulation, &runtime, dir.path(), clock.clone(), |config| {
-        config.container_log_max_size = 1000;
-        config.container_log_max_files = 4;
+        config.container_logs.max_size = 1000;
+        config.container_logs.max_files = 4;
     })
     .await;
     Scene { runtime, running, clock, dir, node }

@@ -77,8 +77,8 @@ async fn limits_parallel_image_pulls() {
         let cluster = Cluster::start_whole().await;
         let client = &cluster.client;
         let agent = start(&cluster, |config| {
-            config.serialize_image_pulls = is_serial;
-            config.max_parallel_image_pulls = most;
+            config.image_pulls.serialize = is_serial;
+            config.image_pulls.max_parallel = most;
         })
         .await;
         for name in ["a", "b", "c", "d"] {

@@ -20,6 +20,7 @@ mod debian_nginx;
 mod etcd;
 mod etcd_servers;
 mod field_paths;
+mod files;
 mod graph;
 mod high_availability;
 mod histories;

@@ -36,10 +36,10 @@ struct Log {
 
 /// Rotates all logs until it is dropped.
 pub(crate) async fn run(config: Arc<Config>, runtime: Runtime, clock: Arc<dyn Clock>, pods: ListPods) {
-    let policy = Policy { most_bytes: config.container_log_max_size, most_files: config.container_log_max_files };
-    let turns = usize::try_from(config.container_log_max_workers).unwrap_or(1).max(1);
+    let policy = Policy { most_bytes: config.container_logs.max_size, most_files: config.container_logs.max_files };
+    let turns = usize::try_from(config.container_logs.max_workers).unwrap_or(1).max(1);
     loop {
-        tokio::time::sleep(config.container_log_monitor_interval).await;
+        tokio::time::sleep(config.container_logs.monitor_interval).await;
         rotate_logs(&runtime, &clock, logs(&pods), policy, turns).await;
     }
 }

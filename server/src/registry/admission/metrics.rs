@@ -135,6 +135,7 @@ impl AdmissionMetrics {
             registered(registry, IntCounterVec::new(Opts::new(format!("apiserver_admission_{name}"), help), labels))
         };
         let named = &["name", "type", "operation", "rejected"];
+        let [validating_checks, mutating_checks] = check_metrics(registry);
         AdmissionMetrics {
             step: histogram(
                 "step_admission_duration_seconds",
@@ -185,24 +186,8 @@ impl AdmissionMetrics {
                 CONDITION_BUCKETS,
                 CONDITION_LABELS,
             ),
-            validating_checks: policy_metrics(
-                registry,
-                "validating",
-                [
-                    "Validation admission policy check total, labeled by policy and further identified by binding and enforcement action taken.",
-                    "Validation admission latency for individual validation expressions in seconds, labeled by policy and further including binding and enforcement action taken.",
-                ],
-                &["policy", "policy_binding", "error_type", "enforcement_action"],
-            ),
-            mutating_checks: policy_metrics(
-                registry,
-                "mutating",
-                [
-                    "Mutation admission policy check total, labeled by policy and further identified by binding.",
-                    "Mutation admission latency for individual mutation expressions in seconds, labeled by policy and binding.",
-                ],
-                &["policy", "policy_binding", "error_type"],
-            ),
+            validating_checks,
+            mutating_checks,
             steps: Series::default(),
             controllers: setup.plugins().map(|_| Series::default()).collect(),
         }
@@ -291,6 +276,29 @@ impl AdmissionMetrics {
         self.requests.with_label_values(&[name, kind, operation, &code, rejected]).inc();
         self.webhook.with_label_values(&[name, kind, operation, rejected]).observe(took.as_secs_f64());
     }
+}
+
+/// The metrics of ValidatingAdmissionPolicies, and of MutatingAdmissionPolicies.
+fn check_metrics(registry: &Registry) -> [(IntCounterVec, HistogramVec); 2] {
+    let validating = policy_metrics(
+        registry,
+        "validating",
+        [
+            "Validation admission policy check total, labeled by policy and further identified by binding and enforcement action taken.",
+            "Validation admission latency for individual validation expressions in seconds, labeled by policy and further including binding and enforcement action taken.",
+        ],
+        &["policy", "policy_binding", "error_type", "enforcement_action"],
+    );
+    let mutating = policy_metrics(
+        registry,
+        "mutating",
+        [
+            "Mutation admission policy check total, labeled by policy and further identified by binding.",
+            "Mutation admission latency for individual mutation expressions in seconds, labeled by policy and binding.",
+        ],
+        &["policy", "policy_binding", "error_type"],
+    );
+    [validating, mutating]
 }
 
 fn policy_metrics(
