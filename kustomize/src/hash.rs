@@ -37,7 +37,7 @@ fn encode(content: &Tree) -> String {
     let text = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     let text = text.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029");
     let digest = digest::digest(&digest::SHA256, text.as_bytes());
-    let hex: String = digest.as_ref().iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+    let hex = stdx::hex::encode(&digest.as_ref()[..5]);
     hex.chars()
         .map(|digit| match digit {
             '0' => 'g',

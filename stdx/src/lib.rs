@@ -12,6 +12,8 @@ pub mod error;
 pub mod exposition;
 pub mod fnv;
 pub mod fs;
+pub mod hex;
+pub mod mountinfo;
 pub mod panic;
 pub mod sources;
 pub mod suggest;

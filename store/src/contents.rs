@@ -64,7 +64,7 @@ impl Contents {
                 hash.update(part);
             }
         }
-        result.sha256 = hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        result.sha256 = stdx::hex::encode(hash.finish().as_ref());
         result
     }
 

@@ -214,7 +214,7 @@ fn signed(value: i64, format: impl Fn(u64) -> String) -> String {
 }
 
 fn format_hex(value: &Value<'_>) -> Option<String> {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = stdx::hex::encode;
     Some(match value {
         Value::Int(value) => signed(*value, |magnitude| format!("{magnitude:x}")),
         Value::Uint(value) => format!("{value:x}"),

@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use api::{Tree, tree};
@@ -12,6 +11,7 @@ use cgroup::Hierarchies;
 use network::cidr::IpNet;
 use network::cni::builtin::Names;
 use rustix::mount::{UnmountFlags, unmount};
+use stdx::mountinfo::mounts_below;
 
 use crate::error::{Error, Result};
 use crate::machine::files::write_private;
@@ -150,41 +150,12 @@ fn pod_network(object: &Tree) -> Option<Names> {
 fn unmount_below(dir: &Path) -> Vec<String> {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let mut problems = Vec::new();
-    for path in mounts_below(&table, dir) {
+    for path in mounts_below(&table, dir).into_iter().filter(|path| path != dir) {
         if let Err(error) = unmount(&path, UnmountFlags::DETACH) {
             problems.push(format!("failed to unmount {}: {error}", path.display()));
         }
     }
     problems
-}
-
-fn mounts_below(table: &[u8], dir: &Path) -> Vec<PathBuf> {
-    let point = |line: &[u8]| line.split(|byte| *byte == b' ').nth(4).map(unescaped);
-    let all = table.split(|byte| *byte == b'\n').filter_map(point);
-    let mut found: Vec<PathBuf> = all.filter(|path| path.starts_with(dir) && path != dir).collect();
-    // Later mounts may cover earlier ones.
-    found.reverse();
-    found
-}
-
-/// The kernel writes blanks and backslashes as octal numbers.
-fn unescaped(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, after)) = rest.split_first() {
-        let octal = after.get(..3).and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok());
-        match (first, octal) {
-            (b'\\', Some(code)) => {
-                bytes.push(code);
-                rest = &after[3..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
 #[cfg(test)]
@@ -211,16 +182,5 @@ mod tests {
             host_state.write(dir.path()).expect("a file");
             assert_eq!(HostState::read(dir.path()).expect("a file"), Some(host_state));
         }
-    }
-
-    #[test]
-    fn orders_mounts_innermost_first() {
-        let table = b"21 1 0:5 / / rw - ext4 a rw\n\
-            22 21 0:6 / /data/kubelet/pods/a rw - tmpfs b rw\n\
-            23 22 0:7 / /data/kubelet/pods/a/with\\040blank rw - tmpfs c rw\n\
-            24 21 0:8 / /data/kubelet2 rw - tmpfs d rw\n\
-            25 21 0:9 / /data/kubelet rw - tmpfs e rw\n";
-        let found = mounts_below(table, Path::new("/data/kubelet"));
-        assert_eq!(found, ["/data/kubelet/pods/a/with blank", "/data/kubelet/pods/a"].map(PathBuf::from));
     }
 }

@@ -47,7 +47,7 @@ fn random() -> Result<String> {
     let mut bytes = [0; DIGITS / 2];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     filled.map_err(|error| Error::Runtime(error.into()))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(stdx::hex::encode(&bytes))
 }
 
 fn hash(path: &Path) -> String {

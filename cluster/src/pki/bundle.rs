@@ -82,7 +82,7 @@ impl CertificateKey {
 
     /// Its hexadecimal digits.
     pub fn to_text(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        stdx::hex::encode(&self.0)
     }
 
     fn cipher(&self) -> Result<LessSafeKey, BundleError> {

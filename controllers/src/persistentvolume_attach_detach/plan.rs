@@ -63,7 +63,7 @@ pub(crate) fn attachment_name(volume: &Tree, node: &str) -> String {
     let csi = volume.at("spec.csi");
     let text = format!("{}{}{node}", csi.str("volumeHandle"), csi.str("driver"));
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
-    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = stdx::hex::encode(digest.as_ref());
     format!("csi-{hex}")
 }
 

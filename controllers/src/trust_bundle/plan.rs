@@ -16,7 +16,7 @@ pub(super) struct Plan {
 
 fn name(root_ca: &str) -> String {
     let hash = digest::digest(&digest::SHA256, root_ca.as_bytes());
-    let text: String = hash.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let text = stdx::hex::encode(&hash.as_ref()[..12]);
     format!("{}:{text}", SIGNER.replace('/', ":"))
 }
 

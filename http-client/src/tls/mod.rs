@@ -134,7 +134,7 @@ pub fn system_bundle() -> Option<Vec<CertificateDer<'static>>> {
 /// `sha256:` and the hash of a certificate in hexadecimal digits.
 pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     let hash = digest(&SHA256, certificate);
-    let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = stdx::hex::encode(hash.as_ref());
     format!("sha256:{hex}")
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn suffix(content: &[u8]) -> String {
 
 /// The hash in hexadecimal digits.
 pub(crate) fn sha256(content: &[u8]) -> String {
-    sha256_bytes(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    stdx::hex::encode(&sha256_bytes(content))
 }
 
 /// The hash.

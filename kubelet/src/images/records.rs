@@ -162,7 +162,7 @@ const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 
 fn hash(text: &str) -> String {
     let sum = digest::digest(&digest::SHA256, text.as_bytes());
-    sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    stdx::hex::encode(sum.as_ref())
 }
 
 /// Whether an image that was not pulled by this kubelet can be used by all pods.

@@ -1,11 +1,10 @@
 //! The kernel's mount table.
 
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
+use stdx::mountinfo::mounts_below;
 
 /// The mount points at or below a directory, the deepest and latest first: they can be unmounted in this order.
 pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
@@ -14,36 +13,7 @@ pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         dir => dir?,
     };
-    Ok(parse(&std::fs::read("/proc/self/mountinfo")?, &dir))
-}
-
-fn parse(table: &[u8], dir: &Path) -> Vec<PathBuf> {
-    let lines = table.split(|byte| *byte == b'\n');
-    let places = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescape);
-    let mut places: Vec<PathBuf> = places.filter(|place| place.starts_with(dir)).collect();
-    // Later lines are mounted over earlier ones.
-    places.reverse();
-    places.sort_by_key(|place| std::cmp::Reverse(place.components().count()));
-    places
-}
-
-/// Spaces and the like are written as three octal digits.
-fn unescape(text: &[u8]) -> PathBuf {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..3).and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        match (first, code) {
-            (b'\\', Some(code)) => {
-                bytes.push(code);
-                rest = &after[3..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(bytes))
+    Ok(mounts_below(&std::fs::read("/proc/self/mountinfo")?, &dir))
 }
 
 /// Whether the path itself is a mount point; false if it does not exist. A path that does not respond is a mount whose
@@ -72,16 +42,6 @@ pub(crate) fn unmount(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn deepest_mount_comes_first() {
-        let table = b"22 1 0:20 / / rw - ext4 /dev/vda rw\n\
-            23 22 0:21 / /k/pods/u/volumes/a rw - tmpfs tmpfs rw\n\
-            24 23 0:22 / /k/pods/u/volumes/a/deep\\040er rw - tmpfs tmpfs rw\n\
-            25 22 0:23 / /k/pods/u2/volumes/a rw - tmpfs tmpfs rw\n";
-        let found = parse(table, Path::new("/k/pods/u"));
-        assert_eq!(found, [Path::new("/k/pods/u/volumes/a/deep er"), Path::new("/k/pods/u/volumes/a")]);
-    }
 
     #[test]
     fn dead_mount_counts_as_mounted() {

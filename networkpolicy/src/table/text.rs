@@ -60,7 +60,7 @@ fn listed(elements: &[ElementRef<'_>]) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    stdx::hex::encode(bytes)
 }
 
 /// The parts of a key.

@@ -125,7 +125,7 @@ impl Hasher {
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    stdx::hex::encode(bytes)
 }
 
 /// Computes the digest of everything that is read through it.

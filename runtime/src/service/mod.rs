@@ -253,7 +253,7 @@ pub(crate) fn new_id() -> Result<String> {
         filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
             .at("generating an id")?;
     }
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+    Ok(stdx::hex::encode(&bytes))
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ impl Reloads {
 /// The hash of a file's content, in the form of upstream's metrics.
 pub fn hash(bytes: &[u8]) -> String {
     let digest = digest::digest(&digest::SHA256, bytes);
-    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = stdx::hex::encode(digest.as_ref());
     format!("sha256:{hex}")
 }
 

@@ -177,7 +177,7 @@ fn shown_body(body: &[u8]) -> String {
     if body[0] == b'{' {
         return format!("{}{dots}", String::from_utf8_lossy(cut));
     }
-    let hex: String = cut.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = stdx::hex::encode(cut);
     format!("{hex}{dots}")
 }
 

@@ -210,7 +210,7 @@ fn user(leaf: &CertificateDer<'_>) -> Result<User, CertificateError> {
     let uid = subject.iter_attributes().filter(|attribute| attribute.attr_type().to_id_string() == UID).last();
     let uid = uid.map(|uid| text(uid.as_str())).transpose()?.unwrap_or_default();
     let hash = digest::digest(&digest::SHA256, leaf);
-    let id: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = stdx::hex::encode(hash.as_ref());
     let mut extra = Map::new();
     let id = Tree::List(vec![Tree::from(format!("X509SHA256={id}"))]);
     extra.insert("authentication.kubernetes.io/credential-id", id);

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use api::query::percent_encode;
 use api::time::Timestamp;
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use bytes::Bytes;
@@ -22,7 +23,7 @@ use rustls::ClientConfig;
 use super::{Settings, retention};
 use crate::error::{Error, Result};
 use credentials::Credentials;
-use signature::{SignedRequest, encode};
+use signature::{SignedRequest, encode_key};
 
 const REGION: &str = "us-east-1";
 /// Smaller files are uploaded by one request. A part must have at least 5 MiB.
@@ -245,7 +246,7 @@ impl Bucket {
     fn signed(&self, call: Call<'_>, credentials: &Credentials) -> Request<Full<Bytes>> {
         let (path, method) = (self.path(call.key), call.method.clone());
         let query: Vec<String> =
-            call.query.iter().map(|(name, text)| format!("{name}={}", encode(text, false))).collect();
+            call.query.iter().map(|(name, text)| format!("{name}={}", percent_encode(text))).collect();
         let query = query.join("&");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let body_hash = signature::hex(digest(&SHA256, &call.body).as_ref());
@@ -272,7 +273,7 @@ impl Bucket {
     }
 
     fn path(&self, key: &str) -> String {
-        format!("/{}/{}", self.bucket, encode(key, true)).trim_end_matches('/').to_string()
+        format!("/{}/{}", self.bucket, encode_key(key)).trim_end_matches('/').to_string()
     }
 
     fn url(&self, key: &str) -> String {

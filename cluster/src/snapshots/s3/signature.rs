@@ -1,5 +1,6 @@
 //! Signature version 4 of AWS. No I/O here.
 
+use api::query::percent_encode;
 use api::time::Timestamp;
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
@@ -68,20 +69,12 @@ fn compact(time: Timestamp) -> String {
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    stdx::hex::encode(bytes)
 }
 
-/// Percent-encodes all but unreserved characters, and slashes in a path.
-pub(super) fn encode(text: &str, is_path: bool) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte as char),
-            b'/' if is_path => encoded.push('/'),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
+/// Percent-encodes a key, except for its slashes.
+pub(super) fn encode_key(key: &str) -> String {
+    percent_encode(key).replace("%2F", "/")
 }
 
 #[cfg(test)]
@@ -115,7 +108,6 @@ mod tests {
 
     #[test]
     fn encodes_everything_reserved() {
-        assert_eq!(encode("a/b c+é~", true), "a/b%20c%2B%C3%A9~");
-        assert_eq!(encode("a/b=", false), "a%2Fb%3D");
+        assert_eq!(encode_key("a/b c+é~"), "a/b%20c%2B%C3%A9~");
     }
 }

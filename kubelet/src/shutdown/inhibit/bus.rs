@@ -85,7 +85,7 @@ impl Bus {
     /// The kernel passes our credentials; the bus only has to be requested to read them.
     async fn authenticate(&mut self) -> Result<()> {
         let uid = rustix::process::geteuid().as_raw().to_string();
-        let uid: String = uid.bytes().map(|digit| format!("{digit:02x}")).collect();
+        let uid = stdx::hex::encode(uid.as_bytes());
         self.write(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes(), &[]).await?;
         self.line("OK ").await?;
         self.write(b"NEGOTIATE_UNIX_FD\r\n", &[]).await?;

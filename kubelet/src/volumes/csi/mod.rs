@@ -216,5 +216,5 @@ pub(crate) fn text(path: &Path) -> String {
 /// In hexadecimal digits.
 pub fn sha256(text: &str) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    stdx::hex::encode(digest.as_ref())
 }
