@@ -1,4 +1,4 @@
-//! The query of a URL.
+//! The query of a URL, and the escapes of its parts.
 
 use std::borrow::Cow;
 
@@ -46,6 +46,15 @@ impl Query {
 /// Everything but what RFC 3986 calls unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// What Go escapes in a query, where a space becomes a plus sign.
+const QUERY: &AsciiSet = &RESERVED.remove(b' ');
+
+/// What Go escapes in a segment of a path.
+const SEGMENT: &AsciiSet = &RESERVED.remove(b'$').remove(b'&').remove(b'+').remove(b':').remove(b'=').remove(b'@');
+
+/// What Go escapes in a path.
+const PATH: &AsciiSet = &SEGMENT.remove(b',').remove(b'/').remove(b';');
+
 /// Decodes a part of a URL. A percent sign without two digits stays as it is.
 pub fn percent_decode(text: &str) -> Cow<'_, str> {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy()
@@ -54,6 +63,21 @@ pub fn percent_decode(text: &str) -> Cow<'_, str> {
 /// Percent-encodes a query value.
 pub fn percent_encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
+}
+
+/// Percent-encodes a query value as Go does: a space becomes a plus sign.
+pub fn encode_query(text: &str) -> String {
+    utf8_percent_encode(text, QUERY).to_string().replace(' ', "+")
+}
+
+/// Percent-encodes a segment of a path as Go does.
+pub fn encode_segment(text: &str) -> String {
+    utf8_percent_encode(text, SEGMENT).to_string()
+}
+
+/// Percent-encodes a path as Go does.
+pub fn encode_path(path: &[u8]) -> String {
+    percent_encoding::percent_encode(path, PATH).to_string()
 }
 
 #[cfg(test)]
@@ -75,5 +99,13 @@ mod tests {
             assert_eq!(query.get("x"), text);
         }
         assert_eq!(percent_encode("a b+/"), "a%20b%2B%2F");
+    }
+
+    #[test]
+    fn escapes_as_go_does() {
+        let text = "a-._~ $&+,/:;=?@!'()*[]%ü";
+        assert_eq!(encode_query(text), "a-._~+%24%26%2B%2C%2F%3A%3B%3D%3F%40%21%27%28%29%2A%5B%5D%25%C3%BC");
+        assert_eq!(encode_segment(text), "a-._~%20$&+%2C%2F:%3B=%3F@%21%27%28%29%2A%5B%5D%25%C3%BC");
+        assert_eq!(encode_path(text.as_bytes()), "a-._~%20$&+,/:;=%3F@%21%27%28%29%2A%5B%5D%25%C3%BC");
     }
 }

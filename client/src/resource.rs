@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use api::query::encode_segment;
 use stdx::sync::Mutex;
 
 /// A resource of the API.
@@ -49,7 +50,7 @@ impl Resource {
     }
 
     pub(crate) fn object_path(&self, namespace: &str, name: &str) -> String {
-        format!("{}/{}", self.path(namespace), escape(name))
+        format!("{}/{}", self.path(namespace), encode_segment(name))
     }
 }
 
@@ -63,12 +64,6 @@ pub(crate) fn interned(text: &str) -> &'static str {
     let kept: &'static str = Box::leak(text.to_string().into_boxed_str());
     texts.insert(kept);
     kept
-}
-
-/// Role names contain colons, and may contain characters that must be escaped.
-fn escape(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'~' | b'@');
-    name.bytes().map(|byte| if plain(byte) { (byte as char).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 #[cfg(test)]

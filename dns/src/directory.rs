@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use api::Tree;
+use api::query::percent_encode;
 use arc_swap::{ArcSwap, Guard};
 use client::{Client, ObjectChange, Reflector, Resource, Sink, split};
 use stdx::clock::Clock;
@@ -136,7 +137,7 @@ type Apply = fn(&mut Writer, &Arc<str>, Option<&Tree>);
 /// The watched resources, with the selectors of each.
 fn resources(watches: &Watches) -> Vec<(Resource, String, Apply)> {
     let labelled = |labels: &Option<String>| match labels {
-        Some(labels) => format!("labelSelector={}", encode(labels)),
+        Some(labels) => format!("labelSelector={}", percent_encode(labels)),
         None => String::new(),
     };
     let mut resources: Vec<(Resource, String, Apply)> = vec![
@@ -148,16 +149,11 @@ fn resources(watches: &Watches) -> Vec<(Resource, String, Apply)> {
         PodWatch::None => {}
         PodWatch::All => resources.push((PODS, String::new(), apply_pod)),
         PodWatch::Node(node) => {
-            let query = format!("fieldSelector={}", encode(&format!("spec.nodeName={node}")));
+            let query = format!("fieldSelector={}", percent_encode(&format!("spec.nodeName={node}")));
             resources.push((PODS, query, apply_pod));
         }
     }
     resources
-}
-
-fn encode(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 fn apply_namespace(writer: &mut Writer, key: &Arc<str>, object: Option<&Tree>) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::query::encode_path;
 use percent_encoding::percent_decode_str;
 
 use super::{Function, no_overload};
@@ -185,15 +186,7 @@ fn escape_path(path: &str) -> String {
         return path.to_owned();
     }
     let decoded: Vec<u8> = percent_decode_str(path).collect();
-    let mut out = String::with_capacity(path.len());
-    for byte in decoded {
-        if byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    encode_path(&decoded)
 }
 
 /// The host without brackets, and the port.

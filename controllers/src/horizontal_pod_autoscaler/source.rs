@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 
+use api::Tree;
 use api::quantity::Quantity;
+use api::query::percent_encode;
 use api::time::{self, Timestamp};
-use api::{Str, Tree};
 use client::Client;
 use thiserror::Error;
 
@@ -98,7 +99,7 @@ fn error_text(error: &client::Error, resource: &str) -> String {
 impl Source for ApiSource {
     fn resource<'a>(&'a self, query: Query<'a>, container: &'a str) -> FetchFuture<'a, Samples> {
         Box::pin(async move {
-            let path = format!("namespaces/{}/pods?labelSelector={}", query.namespace, escape(query.pods));
+            let path = format!("namespaces/{}/pods?labelSelector={}", query.namespace, percent_encode(query.pods));
             let list = self.fetch(RESOURCE, &path, "pods.metrics.k8s.io").await?;
             read_resource(&list, query.metric, container)
         })
@@ -106,8 +107,11 @@ impl Source for ApiSource {
 
     fn pods<'a>(&'a self, query: Query<'a>) -> FetchFuture<'a, Samples> {
         Box::pin(async move {
-            let selectors =
-                format!("labelSelector={}&metricLabelSelector={}", escape(query.pods), escape(query.labels));
+            let selectors = format!(
+                "labelSelector={}&metricLabelSelector={}",
+                percent_encode(query.pods),
+                percent_encode(query.labels)
+            );
             let path = format!("namespaces/{}/pods/*/{}?{selectors}", query.namespace, query.metric);
             read_custom(&self.fetch(CUSTOM, &path, "pods.custom.metrics.k8s.io").await?)
         })
@@ -124,7 +128,7 @@ impl Source for ApiSource {
             } else {
                 format!("namespaces/{}/{resource}/{name}", query.namespace)
             };
-            let path = format!("{place}/{}?metricLabelSelector={}", query.metric, escape(query.labels));
+            let path = format!("{place}/{}?metricLabelSelector={}", query.metric, percent_encode(query.labels));
             let list = self.fetch(CUSTOM, &path, &format!("{resource}.{CUSTOM}")).await?;
             let value = list.list("items").first().map(|item| milli(item.at("value")));
             value.ok_or(SourceError::Empty(CUSTOM_API))
@@ -133,8 +137,12 @@ impl Source for ApiSource {
 
     fn external<'a>(&'a self, query: Query<'a>) -> FetchFuture<'a, Vec<i64>> {
         Box::pin(async move {
-            let path =
-                format!("namespaces/{}/{}?labelSelector={}", query.namespace, query.metric, escape(query.labels));
+            let path = format!(
+                "namespaces/{}/{}?labelSelector={}",
+                query.namespace,
+                query.metric,
+                percent_encode(query.labels)
+            );
             let list = self.fetch(EXTERNAL, &path, &format!("{}.{EXTERNAL}", query.metric)).await?;
             let values: Vec<i64> = list.list("items").iter().map(|item| milli(item.at("value"))).collect();
             if values.is_empty() { Err(SourceError::Empty(EXTERNAL_API)) } else { Ok(values) }
@@ -185,14 +193,6 @@ fn milli(value: &Tree) -> i64 {
     Quantity::parse(&text).map_or(0, |quantity| quantity.milli_value())
 }
 
-/// Percent-encodes a query parameter.
-fn escape(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    let one =
-        |byte: u8| if plain(byte) { Str::from((byte as char).to_string()) } else { Str::from(format!("%{byte:02X}")) };
-    text.bytes().map(one).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use api::json::decode;
@@ -238,6 +238,6 @@ mod tests {
         };
         let want = "the server could not find the requested resource (get pods.metrics.k8s.io)";
         assert_eq!(error_text(&absent, "pods.metrics.k8s.io"), want);
-        assert_eq!(escape("a=b,c in (d)"), "a%3Db%2Cc%20in%20%28d%29");
+        assert_eq!(percent_encode("a=b,c in (d)"), "a%3Db%2Cc%20in%20%28d%29");
     }
 }

@@ -7,6 +7,7 @@ mod mapper;
 pub(crate) use cache::{Cache, read_groups};
 pub(crate) use mapper::Mapper;
 
+use api::query::encode_segment;
 use api::{Str, Tree};
 
 /// A resource as discovery describes it.
@@ -65,7 +66,7 @@ impl Resource {
             format!("/apis/{}/{}", self.group, self.version)
         };
         if self.is_namespaced && !namespace.is_empty() {
-            format!("{base}/namespaces/{}/{}", crate::transport::escape_segment(namespace), self.plural)
+            format!("{base}/namespaces/{}/{}", encode_segment(namespace), self.plural)
         } else {
             format!("{base}/{}", self.plural)
         }
@@ -73,7 +74,7 @@ impl Resource {
 
     /// The path of an object.
     pub(crate) fn object_path(&self, namespace: &str, name: &str) -> String {
-        format!("{}/{}", self.path(namespace), crate::transport::escape_segment(name))
+        format!("{}/{}", self.path(namespace), encode_segment(name))
     }
 }
 

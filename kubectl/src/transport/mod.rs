@@ -21,6 +21,7 @@ pub(crate) use warnings::Warnings;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::query::encode_query;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use http_body_util::Full;
@@ -100,52 +101,13 @@ impl Request {
         let mut pairs = self.query.clone();
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
         let encoded: Vec<String> =
-            pairs.iter().map(|(name, value)| format!("{}={}", escape(name), escape(value))).collect();
+            pairs.iter().map(|(name, value)| format!("{}={}", encode_query(name), encode_query(value))).collect();
         match (encoded.is_empty(), self.path.contains('?')) {
             (true, _) => self.path.clone(),
             (false, true) => format!("{}&{}", self.path, encoded.join("&")),
             (false, false) => format!("{}?{}", self.path, encoded.join("&")),
         }
     }
-}
-
-/// Go's escaping of query parameters.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
-            b' ' => out.push('+'),
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-
-/// Escapes a segment of a path.
-pub(crate) fn escape_segment(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z'
-            | b'A'..=b'Z'
-            | b'0'..=b'9'
-            | b'-'
-            | b'_'
-            | b'.'
-            | b'~'
-            | b'$'
-            | b'&'
-            | b'+'
-            | b'='
-            | b':'
-            | b'@' => {
-                out.push(char::from(byte));
-            }
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }
 
 /// What a client is started with, besides the connection.
@@ -382,7 +344,7 @@ fn headers(connection: &Connection, options: &Options) -> Result<HeaderMap> {
         headers.append("impersonate-group", value(group)?);
     }
     for (key, text) in &acting.extra {
-        let name = format!("impersonate-extra-{}", escape(key).to_lowercase());
+        let name = format!("impersonate-extra-{}", encode_query(key).to_lowercase());
         let name = HeaderName::try_from(name).map_err(|_| Error::new(format!("invalid user-extra key {key:?}")))?;
         headers.append(name, value(text)?);
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::query::encode_query;
 use api::{Tree, json};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -94,8 +95,8 @@ async fn refresh(config: &Tree) -> Result<Tree> {
         return message("the provider's configuration has no token_endpoint");
     }
     let form = [("grant_type", "refresh_token"), ("refresh_token", refresh_token)];
-    let body = form.map(|(name, value)| format!("{name}={}", super::escape(value))).join("&");
-    let login = format!("{}:{}", super::escape(config.str("client-id")), super::escape(config.str("client-secret")));
+    let body = form.map(|(name, value)| format!("{name}={}", encode_query(value))).join("&");
+    let login = format!("{}:{}", encode_query(config.str("client-id")), encode_query(config.str("client-secret")));
     let response = fetch(endpoint, Some((body, login)), &trust).await?;
     let token = response.str("id_token");
     if token.is_empty() {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use api::query::{encode_path, encode_query};
 use api::status::Status;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{Aggregator, ApiService};
 use crate::call::{Call, HttpResponse, text};
@@ -13,25 +13,6 @@ use crate::registry::subresources::proxy::forward::{self, RemoteBody, SendError,
 use crate::registry::subresources::proxy::target::Target;
 use crate::request::info::percent_decode;
 use crate::request::request_body::RequestBody;
-
-/// The characters that Go does not escape in a path.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~')
-    .remove(b'$')
-    .remove(b'&')
-    .remove(b'+')
-    .remove(b',')
-    .remove(b'/')
-    .remove(b':')
-    .remove(b';')
-    .remove(b'=')
-    .remove(b'@');
-
-/// The characters that Go does not escape in a query; a space becomes a plus sign.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b' ');
 
 /// Serves a request of a group version that belongs to an extension API server.
 pub(crate) async fn forward(
@@ -99,7 +80,7 @@ fn outbound(
     headers.insert("x-forwarded-for", header_value(&forward::forwarded_for(&headers, call.peer.address.ip()))?);
     headers.insert("x-forwarded-host", host.clone());
     headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
-    headers.insert("x-forwarded-uri", header_value(&utf8_percent_encode(&path, PATH).to_string())?);
+    headers.insert("x-forwarded-uri", header_value(&encode_path(path.as_bytes()))?);
     headers.insert(header::HOST, host);
     set_user(&mut headers, &user, &aggregator.trusted_headers).map_err(Status::internal)?;
     *request.headers_mut() = headers;
@@ -112,7 +93,7 @@ fn header_value(text: &str) -> Result<HeaderValue, Status> {
 
 /// The path as Go writes it, and the query with its keys in order.
 fn uri(path: &str, raw_query: &str) -> Result<Uri, Status> {
-    let path = utf8_percent_encode(path, PATH).to_string();
+    let path = encode_path(path.as_bytes());
     let text = if raw_query.is_empty() { path } else { format!("{path}?{}", sorted_query(raw_query)) };
     text.parse().map_err(|error: http::uri::InvalidUri| Status::bad_request(error.to_string()))
 }
@@ -125,8 +106,11 @@ fn sorted_query(raw: &str) -> String {
     };
     let mut pairs: Vec<(String, String)> = raw.split('&').filter(|part| !part.is_empty()).map(pair).collect();
     pairs.sort_by(|a, b| a.0.cmp(&b.0));
-    let encode = |text: &str| utf8_percent_encode(text, QUERY).to_string().replace(' ', "+");
-    pairs.iter().map(|(key, value)| format!("{}={}", encode(key), encode(value))).collect::<Vec<_>>().join("&")
+    pairs
+        .iter()
+        .map(|(key, value)| format!("{}={}", encode_query(key), encode_query(value)))
+        .collect::<Vec<_>>()
+        .join("&")
 }
 
 /// A redirect could lead clients, and with them their credentials, to any address.

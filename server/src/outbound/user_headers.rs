@@ -4,11 +4,15 @@ use api::Tree;
 use http::header::{InvalidHeaderName, InvalidHeaderValue};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use kinds::User;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 const USER: &str = "x-remote-user";
 const UID: &str = "x-remote-uid";
 const GROUP: &str = "x-remote-group";
 const EXTRA: &str = "x-remote-extra-";
+
+/// What is escaped in a key that is the end of a header's name.
+const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 /// Additional headers that servers trust for the user's identity.
 #[derive(Debug, Clone, Default)]
@@ -71,11 +75,7 @@ pub(crate) fn set_user(headers: &mut HeaderMap, user: &User, trusted: &TrustedHe
 
 /// A key as the end of a header's name.
 fn escape_key(key: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(byte).to_string(),
-        other => format!("%{other:02X}"),
-    };
-    key.bytes().map(escape).collect()
+    utf8_percent_encode(key, KEY).to_string()
 }
 
 #[cfg(test)]

@@ -1,5 +1,12 @@
 //! The target of an HTTP request: URLs are parsed as browsers do, and redirects are resolved against them. Pure.
 
+use api::query::encode_path;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+/// What is escaped in a query that a user has written.
+const QUERY: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`').add(b'{').add(b'}').add(b'|').add(b'\\').add(b'^');
+
 /// An address of HTTP, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HttpTarget {
@@ -92,30 +99,19 @@ fn escaped(path: &str) -> String {
     let (path, query) = split(sent);
     let Some(plain) = unescaped(path) else {
         // Invalid percent signs are escaped like any other character.
-        return escape(sent.as_bytes(), |byte| byte != b'?' && is_plain(byte));
+        return encode_path(sent.as_bytes());
     };
     let is_fine = |byte: u8| is_plain(byte) || b"!'()*[]%".contains(&byte);
     let path = match path.bytes().all(is_fine) {
         true => path.to_string(),
-        false => escape(&plain, is_plain),
+        false => encode_path(&plain),
     };
-    path + &escape(query.as_bytes(), |byte| byte.is_ascii_graphic() && !b"\"<>`{}|\\^".contains(&byte))
+    path + &utf8_percent_encode(query, QUERY).to_string()
 }
 
 /// Bytes that need no escape in a path.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte)
-}
-
-fn escape(bytes: &[u8], stays: impl Fn(u8) -> bool) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for byte in bytes {
-        match stays(*byte) {
-            true => text.push(char::from(*byte)),
-            false => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
 }
 
 /// None if a percent sign is not followed by two digits.
