@@ -85,9 +85,9 @@ fn read_string(text: &str, format: Format) -> Result<Value<'_>, EvalError> {
     let invalid = |what: &str, cause: &str| EvalError::failed(format!("Invalid {what} {text}: {cause}"));
     match format {
         Format::Other => Ok(Value::String(Text::Borrowed(text))),
-        Format::Byte => match decode_base64(text) {
+        Format::Byte => match api::base64::decode_url_padded(text) {
             Ok(bytes) => Ok(Value::Bytes(bytes.into())),
-            Err(at) => Err(invalid("byte formatted string", &format!("illegal base64 data at input byte {at}"))),
+            Err(error) => Err(invalid("byte formatted string", &error.to_string())),
         },
         Format::Duration => {
             read_duration(text).map(Value::Duration).ok_or_else(|| invalid("duration", "unable to parse as duration"))
@@ -99,17 +99,6 @@ fn read_string(text: &str, format: Format) -> Result<Value<'_>, EvalError> {
             .map(Value::Timestamp)
             .ok_or_else(|| invalid("date-time formatted string", &format!("cannot parse {}", go_quote(text)))),
     }
-}
-
-/// The bytes of base64 with the URL alphabet, padded, as values of format `byte` are read; or the index of the first
-/// byte that is none.
-fn decode_base64(text: &str) -> Result<Vec<u8>, usize> {
-    let illegal = text.bytes().position(|byte| matches!(byte, b'+' | b'/'));
-    if let Some(at) = illegal {
-        return Err(at);
-    }
-    let standard = text.replace('-', "+").replace('_', "/");
-    api::base64::decode(&standard).map_err(|_| text.len())
 }
 
 /// The names of units, of which the last one is also a prefix of longer names (`minutes`), and their nanoseconds.

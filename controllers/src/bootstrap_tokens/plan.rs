@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use api::base64::encode_url;
 use api::{Tree, json, time, tree};
 use aws_lc_rs::{constant_time, hmac};
-
-use crate::support::keys::base64_url;
 
 const PREFIX: &str = "bootstrap-token-";
 const SIGNATURE: &str = "jws-kubeconfig-";
@@ -40,10 +39,10 @@ pub fn is_signed(map: &Tree, id: &str, secret: &str) -> Option<bool> {
 
 /// A JWS with detached content.
 pub fn signature(text: &str, id: &str, secret: &str) -> String {
-    let header = base64_url(&json::encode(&tree! { "alg" => "HS256", "kid" => id }, None));
-    let signed = format!("{header}.{}", base64_url(text.as_bytes()));
+    let header = encode_url(&json::encode(&tree! { "alg" => "HS256", "kid" => id }, None));
+    let signed = format!("{header}.{}", encode_url(text.as_bytes()));
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), signed.as_bytes());
-    format!("{header}..{}", base64_url(tag.as_ref()))
+    format!("{header}..{}", encode_url(tag.as_ref()))
 }
 
 /// The ConfigMap with one signature for each token; None if it is up to date.

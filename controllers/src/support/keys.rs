@@ -1,5 +1,6 @@
 //! Private keys for signing, in PEM.
 
+use api::base64::encode_url;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair, RsaKeyPair};
 use aws_lc_rs::{digest, encoding};
@@ -81,13 +82,8 @@ impl Key {
             Key::P256(key) | Key::P384(key) => encoding::AsDer::as_der(key.public_key()),
             Key::Rsa(key) => encoding::AsDer::as_der(key.public_key()),
         }?;
-        Ok(base64_url(digest::digest(&digest::SHA256, der.as_ref()).as_ref()))
+        Ok(encode_url(digest::digest(&digest::SHA256, der.as_ref()).as_ref()))
     }
-}
-
-/// Unpadded base64url.
-pub(crate) fn base64_url(bytes: &[u8]) -> String {
-    api::base64::encode(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
 
 #[cfg(test)]
@@ -117,7 +113,6 @@ mod tests {
             Key::read("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", SignatureEncoding::Der)
                 .is_err()
         );
-        assert_eq!(base64_url(&[0xfb, 0xff]), "-_8");
     }
 
     const PKCS8: &str = concat!(

@@ -1,6 +1,7 @@
 //! Signed tokens: their three parts, and the signatures of upstream's list of algorithms.
 
-use api::{Tree, base64, json};
+use api::base64::decode_url;
+use api::{Tree, json};
 use aws_lc_rs::signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
 
 /// The limits of a token's size.
@@ -22,10 +23,10 @@ pub(super) fn split(token: &str) -> Option<Unverified<'_>> {
     let (signed, signature) = token.rsplit_once('.')?;
     let (header, claims) = signed.split_once('.')?;
     Some(Unverified {
-        header: json::decode(&url_decode(header)?).ok()?,
-        claims: json::decode(&url_decode(claims)?).ok()?,
+        header: json::decode(&decode_url(header).ok()?).ok()?,
+        claims: json::decode(&decode_url(claims).ok()?).ok()?,
         signed,
-        signature: url_decode(signature)?,
+        signature: decode_url(signature).ok()?,
     })
 }
 
@@ -77,7 +78,11 @@ impl Key {
         if !matches!(jwk.str("use"), "" | "sig") {
             return None;
         }
-        let number = |key: &str| url_decode(jwk.str(key)).filter(|bytes| !bytes.is_empty());
+        // Keys may have the padding that tokens must not have.
+        let number = |key: &str| {
+            let bytes = decode_url(jwk.str(key).trim_end_matches('='));
+            bytes.ok().filter(|bytes| !bytes.is_empty())
+        };
         let material = match jwk.str("kty") {
             "RSA" => KeyMaterial::Rsa { n: number("n")?, e: number("e")? },
             "EC" => {
@@ -126,21 +131,9 @@ fn ecdsa(algorithm: &str, curve: &str) -> Option<&'static dyn VerificationAlgori
     })
 }
 
-/// Encodes base64 in the URL-safe alphabet, without padding.
-pub(crate) fn url_encode(bytes: &[u8]) -> String {
-    base64::encode(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
-}
-
-pub(crate) fn url_decode(text: &str) -> Option<Vec<u8>> {
-    let mut text = text.replace('-', "+").replace('_', "/");
-    while !text.len().is_multiple_of(4) {
-        text.push('=');
-    }
-    base64::decode(&text).ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use api::base64::encode_url;
     use api::tree;
     use aws_lc_rs::rand::SystemRandom;
     use aws_lc_rs::signature::{ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
@@ -153,13 +146,13 @@ mod tests {
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, &random).expect("a key");
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, pkcs8.as_ref()).expect("a pair");
         let (x, y) = pair.public_key().as_ref()[1..].split_at(48);
-        let jwk = tree! { "kty" => "EC", "crv" => "P-384", "x" => url_encode(x), "y" => url_encode(y) };
+        let jwk = tree! { "kty" => "EC", "crv" => "P-384", "x" => encode_url(x), "y" => encode_url(y) };
         let key = Key::read(&jwk).expect("a key");
         let token = |algorithm: &str, signed_as: &str| {
-            let part = |alg: &str| url_encode(format!("{{\"alg\":\"{alg}\"}}").as_bytes());
-            let text = |alg: &str| format!("{}.{}", part(alg), url_encode(b"{\"aud\":\"a\"}"));
+            let part = |alg: &str| encode_url(format!("{{\"alg\":\"{alg}\"}}").as_bytes());
+            let text = |alg: &str| format!("{}.{}", part(alg), encode_url(b"{\"aud\":\"a\"}"));
             let signature = pair.sign(&random, text(signed_as).as_bytes()).expect("a signature");
-            format!("{}.{}", text(algorithm), url_encode(signature.as_ref()))
+            format!("{}.{}", text(algorithm), encode_url(signature.as_ref()))
         };
         let judged = |token: &str| split(token).is_some_and(|token| key.verifies(&token));
         assert!(judged(&token("ES384", "ES384")));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::base64::encode_url;
 use api::{Map, Tree, json, tree};
 use aws_lc_rs::digest;
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
@@ -10,7 +11,7 @@ use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair, RsaKeyPair, Verification
 use kinds::User;
 use rustls::pki_types::PrivateKeyDer;
 
-use super::jwt::{self, url_encode};
+use super::jwt;
 use super::union::Identity as Known;
 use super::{Authenticator, TokenRequest, TokenVerdict, Verdict, legacy_token};
 use crate::metrics::TokenUse;
@@ -68,7 +69,7 @@ impl PublicKey {
     }
 
     fn id(&self) -> String {
-        url_encode(digest::digest(&digest::SHA256, &self.der).as_ref())
+        encode_url(digest::digest(&digest::SHA256, &self.der).as_ref())
     }
 
     /// As a JSON web key.
@@ -80,13 +81,13 @@ impl PublicKey {
             let (x, y) = key.get(1..).unwrap_or_default().split_at(key.len() / 2);
             jwk.set("kty", "EC");
             jwk.set("crv", "P-256");
-            jwk.set("x", url_encode(x));
-            jwk.set("y", url_encode(y));
+            jwk.set("x", encode_url(x));
+            jwk.set("y", encode_url(y));
         } else {
             let (n, e) = super::public_keys::rsa_numbers(key).unwrap_or_default();
             jwk.set("kty", "RSA");
-            jwk.set("n", url_encode(n));
-            jwk.set("e", url_encode(e));
+            jwk.set("n", encode_url(n));
+            jwk.set("e", encode_url(e));
         }
         jwk
     }
@@ -161,10 +162,10 @@ impl Tokens {
     pub(crate) fn sign(&self, subject: &Subject<'_>, issuer: &str, now: i64) -> Result<(String, String), KeyError> {
         let header = tree! { "alg" => self.key.algorithm(), "kid" => self.id.as_str() };
         let claims = claims(subject, issuer, now);
-        let part = |tree: &Tree| url_encode(&json::encode(tree, None));
+        let part = |tree: &Tree| encode_url(&json::encode(tree, None));
         let text = format!("{}.{}", part(&header), part(&claims));
         let signature = self.key.sign(text.as_bytes())?;
-        Ok((format!("{text}.{}", url_encode(&signature)), claims.str("jti").to_string()))
+        Ok((format!("{text}.{}", encode_url(&signature)), claims.str("jti").to_string()))
     }
 
     /// The claims of a token that a known key has signed.
@@ -394,7 +395,7 @@ mod tests {
         assert_eq!(claims.get("kubernetes.io").map(|private| private.str("pod.name")), Some("p"));
         let (text, signature) = token.rsplit_once('.').expect("a signature");
         let (header, _) = text.split_once('.').expect("a header");
-        let forged = url_encode(br#"{"sub":"admin"}"#);
+        let forged = encode_url(br#"{"sub":"admin"}"#);
         for bad in [format!("{header}.{forged}.{signature}"), format!("{text}."), text.to_string(), "x".to_string()] {
             assert_eq!(tokens.verify(&bad), None, "{bad}");
         }

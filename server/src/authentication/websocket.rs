@@ -1,9 +1,8 @@
 //! Bearer tokens of browsers. A page cannot set headers for a WebSocket, so it sends the token as a subprotocol.
 
+use api::base64::decode_url;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use thiserror::Error;
-
-use super::jwt::url_decode;
 
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
@@ -33,7 +32,7 @@ pub(crate) fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, Subp
     if others.iter().all(String::is_empty) {
         return Err(SubprotocolError::NoOtherSubprotocol);
     }
-    let token = url_decode(&token[PREFIX.len()..]).and_then(|bytes| String::from_utf8(bytes).ok());
+    let token = decode_url(&token[PREFIX.len()..]).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     token.map(Some).ok_or(SubprotocolError::Encoding)
 }
 
@@ -47,11 +46,11 @@ fn replace(headers: &mut HeaderMap, name: HeaderName, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authentication::jwt::url_encode;
+    use api::base64::encode_url;
 
     #[test]
     fn a_token_is_one_of_the_subprotocols() {
-        let token = format!("{PREFIX}{}", url_encode(b"s3cret"));
+        let token = format!("{PREFIX}{}", encode_url(b"s3cret"));
         let cases = [
             ("websocket", format!("v4.channel.k8s.io, {token}"), Ok(Some("s3cret")), "v4.channel.k8s.io"),
             ("websocket", "v4.channel.k8s.io".to_string(), Ok(None), "v4.channel.k8s.io"),

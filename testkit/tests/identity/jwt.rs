@@ -47,9 +47,8 @@ pub fn unsigned(algorithm: &str, claims: &Tree) -> String {
 }
 
 pub fn claims_of(token: &str) -> Tree {
-    let part = token.split('.').nth(1).expect("three parts").replace('-', "+").replace('_', "/");
-    let padded = format!("{part}{}", "=".repeat((4 - part.len() % 4) % 4));
-    json::decode(&base64::decode(&padded).expect("base64")).expect("claims")
+    let part = token.split('.').nth(1).expect("three parts");
+    json::decode(&base64::decode_url(part).expect("base64")).expect("claims")
 }
 
 fn part(tree: &Tree) -> String {
@@ -57,5 +56,5 @@ fn part(tree: &Tree) -> String {
 }
 
 fn encode(bytes: &[u8]) -> String {
-    base64::encode(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
+    base64::encode_url(bytes)
 }

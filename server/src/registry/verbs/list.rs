@@ -212,14 +212,12 @@ struct ContinueToken {
 fn encode_token(start: &str, revision: Option<u64>) -> String {
     let revision = revision.map_or(-1, |revision| revision as i64);
     let tree = tree! { "v" => "meta.k8s.io/v1", "rv" => revision, "start" => start };
-    base64::encode(&json::encode(&tree, None)).trim_end_matches('=').replace('+', "-").replace('/', "_")
+    base64::encode_url(&json::encode(&tree, None))
 }
 
 fn decode_token(text: &str) -> Result<ContinueToken, Status> {
     let bad = |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-    let padded = format!("{}{}", text.replace('-', "+").replace('_', "/"), "=".repeat((4 - text.len() % 4) % 4));
-    let bytes = base64::decode(&padded)
-        .map_err(|_| bad(&format!("illegal base64 data at input byte {}", text.len() / 4 * 4)))?;
+    let bytes = base64::decode_url(text).map_err(|error| bad(&error.to_string()))?;
     let tree = json::decode(&bytes).map_err(|error| bad(&error.to_string()))?;
     match (tree.str("v"), tree.int("rv").unwrap_or(0), tree.str("start")) {
         ("meta.k8s.io/v1", 0, _) => Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")),
