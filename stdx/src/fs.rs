@@ -35,9 +35,18 @@ impl ReplaceOptions {
         ReplaceOptions { durability, ..self }
     }
 
-    /// Writes a hidden file beside `path` and renames it.
+    /// Writes a hidden file beside `path` and renames it. Only one process writes this path at a time.
     pub fn write(self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let temporary = hidden(path)?;
+        self.write_through(hidden(path, "new")?, path, bytes)
+    }
+
+    /// Like [`ReplaceOptions::write`], where several processes may write the same path at once: the hidden file is of
+    /// this process. One that is left by a crash stays, unless a process with the same id writes again.
+    pub fn write_shared(self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.write_through(hidden(path, &std::process::id().to_string())?, path, bytes)
+    }
+
+    fn write_through(self, temporary: PathBuf, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let written = self.fill(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
         if written.is_err() {
             // The next attempt removes what is left.
@@ -74,11 +83,12 @@ impl ReplaceOptions {
 }
 
 /// `.name.new` in the same directory, which readers of directories skip.
-fn hidden(path: &Path) -> io::Result<PathBuf> {
+fn hidden(path: &Path, extension: &str) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let mut hidden = OsString::from(".");
     hidden.push(name);
-    hidden.push(".new");
+    hidden.push(".");
+    hidden.push(extension);
     Ok(path.with_file_name(hidden))
 }
 
@@ -100,7 +110,7 @@ mod tests {
             assert_eq!(std::fs::read(&path).expect("a file"), b"new");
             assert_eq!(mode(&path), 0o600);
         }
-        let left = hidden(&path).expect("a name");
+        let left = hidden(&path, "new").expect("a name");
         std::fs::write(&left, "left by a crash").expect("a file");
         std::fs::set_permissions(&left, Permissions::from_mode(0o644)).expect("a mode");
         ReplaceOptions::PRIVATE.write(&path, b"x").expect("written");
@@ -108,11 +118,22 @@ mod tests {
     }
 
     #[test]
+    fn processes_that_write_the_same_file_have_their_own_hidden_files() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("cache");
+        let of_another = hidden(&path, "new").expect("a name");
+        std::fs::write(&of_another, "half").expect("a file");
+        ReplaceOptions::PRIVATE.write_shared(&path, b"whole").expect("written");
+        assert_eq!(std::fs::read(&path).expect("a file"), b"whole");
+        assert_eq!(std::fs::read(&of_another).expect("a file"), b"half", "another process still writes it");
+    }
+
+    #[test]
     fn does_not_follow_symbolic_links() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, other) = (dir.path().join("state"), dir.path().join("other"));
         std::fs::write(&other, "kept").expect("a file");
-        std::os::unix::fs::symlink(&other, hidden(&path).expect("a name")).expect("a link");
+        std::os::unix::fs::symlink(&other, hidden(&path, "new").expect("a name")).expect("a link");
         ReplaceOptions::PRIVATE.write(&path, b"new").expect("written");
         assert_eq!(std::fs::read(&other).expect("a file"), b"kept");
         assert!(!path.is_symlink());

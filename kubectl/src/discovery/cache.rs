@@ -47,12 +47,8 @@ impl Cache {
     fn write(&self, name: &str, bytes: &[u8]) {
         let Some(directory) = &self.directory else { return };
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o750).create(directory);
-        // Of this process alone, until it is complete.
-        let own = directory.join(format!(".{name}.{}", std::process::id()));
-        let written = ReplaceOptions { mode: Some(MODE), durability: Durability::Cached }.write(&own, bytes);
-        if written.and_then(|()| std::fs::rename(&own, directory.join(name))).is_err() {
-            let _ = std::fs::remove_file(&own);
-        }
+        let options = ReplaceOptions { mode: Some(MODE), durability: Durability::Cached };
+        let _ = options.write_shared(&directory.join(name), bytes);
     }
 }
 
