@@ -7,6 +7,7 @@ pub mod apply;
 pub mod base64;
 pub mod field;
 pub mod float;
+pub mod formats;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
 #[cfg(any(test, feature = "testing"))]

@@ -1,5 +1,6 @@
 //! The named formats of Kubernetes.
 
+use api::formats::{is_base64, is_date, is_date_time};
 use api::validation;
 
 use super::{Function, no_overload, urls};
@@ -111,29 +112,4 @@ fn is_uuid(text: &str) -> bool {
         }
     }
     rest.is_empty()
-}
-
-/// Standard base64 with its padding.
-fn is_base64(text: &str) -> bool {
-    let body = text.trim_end_matches('=');
-    let padding = text.len() - body.len();
-    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    !text.is_empty() && text.len().is_multiple_of(4) && padding <= 2 && body.bytes().all(is_digit)
-}
-
-fn is_date(text: &str) -> bool {
-    text.len() == 10 && api::time::parse(&format!("{text}T00:00:00Z")).is_ok()
-}
-
-fn is_date_time(text: &str) -> bool {
-    let lower = text.to_ascii_lowercase();
-    let Some((date, time)) = lower.split_once('t') else { return false };
-    let Some(clock) = time.get(..8) else { return false };
-    let fields: Vec<&str> = clock.split(':').collect();
-    let is_field = |(field, limit): (&&str, &str)| {
-        field.len() == 2 && field.bytes().all(|byte| byte.is_ascii_digit()) && **field <= *limit
-    };
-    let zone = time[8..].trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
-    let is_zone = zone == "z" || (zone.len() == 6 && zone.starts_with(['+', '-']) && zone.as_bytes()[3] == b':');
-    is_date(date) && fields.len() == 3 && fields.iter().zip(["23", "59", "59"]).all(is_field) && is_zone
 }

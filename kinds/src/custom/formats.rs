@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use api::{base64, time, validation};
+use api::formats::{is_base64, is_date, is_date_time};
+use api::{time, validation};
 use regex_automata::nfa::thompson::pikevm::PikeVM;
 
 /// Whether values of a format are checked; dashes in its name do not count.
@@ -213,32 +214,9 @@ fn has_luhn_sum(digits: &str) -> bool {
     values.map(|(at, digit)| if at % 2 == 1 { double(digit) } else { digit }).sum::<u32>() % 10 == 0
 }
 
-fn is_base64(text: &str) -> bool {
-    !text.is_empty() && text.len().is_multiple_of(4) && !text.contains(['\n', '\r']) && base64::decode(text).is_ok()
-}
-
-fn is_date(text: &str) -> bool {
-    text.len() == 10 && time::parse(&format!("{text}T00:00:00Z")).is_ok()
-}
-
 /// The forms of Go and of Scala: `1h30m`, `3 days`.
 fn is_duration(text: &str) -> bool {
     time::parse_duration(text).is_ok() || SCALA_DURATION.matches(text)
-}
-
-/// RFC 3339, with the separator in either case.
-fn is_date_time(text: &str) -> bool {
-    if text.len() < 4 {
-        return false;
-    }
-    let text = text.to_uppercase();
-    let Some((date, clock)) = text.split_once('T') else { return false };
-    is_date(date) && time::parse(&text).is_ok() && is_clock(clock)
-}
-
-fn is_clock(clock: &str) -> bool {
-    let hours = clock.get(..2).and_then(|hours| hours.parse::<u32>().ok());
-    hours.is_some_and(|hours| hours <= 23)
 }
 
 #[cfg(test)]
