@@ -2,6 +2,7 @@
 
 use super::plugins::{self, Context};
 use super::syntax::{Block, Directive, Line};
+use super::values::ValueError;
 use super::{CorefileError, Problem, ServerBlock, values};
 use crate::message::Name;
 
@@ -49,7 +50,7 @@ fn zones(keys: &[Line], default_port: u16, errors: &mut Vec<CorefileError>) -> V
 fn zone(key: &str, default_port: u16) -> values::Value<(Vec<Name>, u16)> {
     let rest = match key.split_once("://") {
         Some(("dns", rest)) => rest,
-        Some((protocol, _)) => return Err(format!("{protocol}:// is not supported").into()),
+        Some((protocol, _)) => return Err(ValueError::Unsupported(format!("{protocol}://"))),
         None => key,
     };
     let (zone, port) = match rest.rsplit_once(':') {

@@ -83,6 +83,6 @@ fn read_option(context: &Context, line: &Line, kubernetes: &mut Kubernetes) -> R
 
 fn selector(context: &Context, line: &Line) -> Result<String, super::CorefileError> {
     let text = line.arguments.join(" ");
-    let parsed = api::selector::Selector::parse(&text).map_err(|error| ValueError::from(error.to_string()));
+    let parsed = api::selector::Selector::parse(&text).map_err(ValueError::Selector);
     context.option(line, parsed.map(|selector| selector.to_string()))
 }

@@ -149,7 +149,7 @@ fn read_bind(context: &Context, server: &mut ServerBlock) -> ReadResult {
     for text in context.arguments() {
         let address = text
             .parse()
-            .map_err(|_| ValueError::from(format!("{text:?} is not an address; interfaces are not supported")));
+            .map_err(|_| ValueError::refused(text, "is not an address; interfaces are not supported"));
         server.bind.push(context.value(address)?);
     }
     Ok(())
@@ -246,7 +246,7 @@ fn log_classes(arguments: &[String]) -> Value<Vec<LogClass>> {
         "success" => Ok(LogClass::Success),
         "denial" => Ok(LogClass::Denial),
         "error" => Ok(LogClass::Error),
-        _ => Err(format!("unknown class {text:?}").into()),
+        _ => Err(ValueError::unknown("class", text)),
     };
     if arguments.is_empty() { Err("a class is expected".into()) } else { arguments.iter().map(class).collect() }
 }
@@ -351,7 +351,7 @@ fn stale(arguments: &[String]) -> Value<Stale> {
     stale.verifies = match arguments.get(1).map(String::as_str) {
         None | Some("immediate") => false,
         Some("verify") => true,
-        Some(mode) => return Err(format!("unknown mode {mode:?}").into()),
+        Some(mode) => return Err(ValueError::unknown("mode", mode)),
     };
     if arguments.len() > 2 { Err("a duration and a mode are expected".into()) } else { Ok(stale) }
 }

@@ -74,10 +74,10 @@ pub struct Pattern {
 impl Pattern {
     pub fn new(text: &str) -> Value<Pattern> {
         if text.len() > MAX_PATTERN {
-            return Err(format!("a pattern has at most {MAX_PATTERN} characters").into());
+            return Err(ValueError::PatternTooLong(MAX_PATTERN));
         }
         let machine =
-            PikeVM::new(text).map_err(|_| ValueError::from(format!("{text:?} is not a regular expression")))?;
+            PikeVM::new(text).map_err(|_| ValueError::refused(text, "is not a regular expression"))?;
         Ok(Pattern { text: text.to_string(), machine: Arc::new(machine) })
     }
 
@@ -165,14 +165,14 @@ fn field(words: &[&str]) -> Value<Field> {
         ["ttl", rest @ ..] => ttl_field(rest),
         ["rcode", rest @ ..] => rcode_field(rest),
         ["type" | "class", ..] => Err("two values are expected".into()),
-        ["edns0" | "cname", ..] => Err(format!("the field {} is not supported", words[0]).into()),
-        [field, ..] => Err(format!("unknown field {field:?}").into()),
+        ["edns0" | "cname", ..] => Err(ValueError::Unsupported(format!("the field {}", words[0]))),
+        [field, ..] => Err(ValueError::unknown("field", field)),
         [] => Err("a field is expected".into()),
     }
 }
 
 fn record_type(text: &str) -> Value<Type> {
-    Type::parse(text).ok_or_else(|| ValueError::from(format!("unknown type {text:?}")))
+    Type::parse(text).ok_or_else(|| ValueError::unknown("type", text))
 }
 
 fn class_of(text: &str) -> Value<u16> {
@@ -180,7 +180,7 @@ fn class_of(text: &str) -> Value<u16> {
         "IN" => Ok(class::IN),
         "CH" => Ok(class::CH),
         "HS" => Ok(class::HS),
-        _ => Err(format!("unknown class {text:?}").into()),
+        _ => Err(ValueError::unknown("class", text)),
     }
 }
 
@@ -197,7 +197,7 @@ fn name_match(kind: &str, text: &str) -> Value<NameMatch> {
         "suffix" => NameMatch::Suffix(dotted(text)),
         "substring" => NameMatch::Substring(text.to_ascii_lowercase()),
         "regex" => NameMatch::Regex(Pattern::new(text)?),
-        _ => return Err(format!("unknown kind of match {kind:?}").into()),
+        _ => return Err(ValueError::unknown("kind of match", kind)),
     })
 }
 
@@ -222,7 +222,7 @@ fn name_field(words: &[&str]) -> Value<Field> {
 /// `answer (auto | (name|value FROM TO)) { [answer] ... }`.
 fn answer_rewrites(mut words: &[&str]) -> Value<Vec<AnswerRewrite>> {
     if words.first().is_some_and(|word| *word != "answer") {
-        return Err(format!("unknown option {:?}", words[0]).into());
+        return Err(ValueError::unknown("option", words[0]));
     }
     let mut rewrites = Vec::new();
     while !words.is_empty() {
@@ -269,6 +269,6 @@ fn rcode_field(words: &[&str]) -> Value<Field> {
         _ => return Err("a name and two response codes are expected".into()),
     };
     let rcode =
-        |text: &str| Rcode::parse(text).ok_or_else(|| ValueError::from(format!("unknown response code {text:?}")));
+        |text: &str| Rcode::parse(text).ok_or_else(|| ValueError::unknown("response code", text));
     Ok(Field::Rcode { of, rewrite: RcodeRewrite { from: rcode(from)?, to: rcode(to)? } })
 }

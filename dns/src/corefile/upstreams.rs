@@ -119,7 +119,7 @@ fn upstream(text: &str) -> Value<Upstream> {
     if let Some((protocol, rest)) = text.split_once("://") {
         return match protocol {
             "dns" => upstream(rest),
-            _ => Err(format!("{protocol}:// is not supported").into()),
+            _ => Err(ValueError::Unsupported(format!("{protocol}://"))),
         };
     }
     if text.starts_with('/') {
@@ -127,7 +127,7 @@ fn upstream(text: &str) -> Value<Upstream> {
     }
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let address = bare.parse().map(|ip| SocketAddr::new(ip, DEFAULT_PORT)).or_else(|_| text.parse());
-    address.map(Upstream::Address).map_err(|_| ValueError::from(format!("{text:?} is neither an address nor a file")))
+    address.map(Upstream::Address).map_err(|_| ValueError::refused(text, "is neither an address nor a file"))
 }
 
 fn read_option(context: &Context, line: &Line, forward: &mut Forward) -> ReadResult {
@@ -166,7 +166,7 @@ fn read_option(context: &Context, line: &Line, forward: &mut Forward) -> ReadRes
         }
         "failover" => {
             let rcode = |text: &String| match Rcode::parse(text) {
-                Some(Rcode::NO_ERROR) | None => Err(format!("{text:?} cannot be used").into()),
+                Some(Rcode::NO_ERROR) | None => Err(ValueError::refused(text, "cannot be used")),
                 Some(rcode) => Ok(rcode),
             };
             let rcodes: Value<Vec<Rcode>> = line.arguments.iter().map(rcode).collect();

@@ -3,23 +3,55 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::message::Name;
+use api::time::DurationError;
+
+use crate::message::{Name, NameError};
 use crate::zone::name_of;
 
 /// Why a value cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ValueError(String);
+pub enum ValueError {
+    /// What a line must have.
+    #[error("{0}")]
+    Syntax(&'static str),
+    #[error(transparent)]
+    Duration(#[from] DurationError),
+    #[error("{0} is negative")]
+    Negative(String),
+    #[error("invalid {what} {text:?}")]
+    Invalid { what: &'static str, text: String },
+    #[error("invalid name {text:?}: {error}")]
+    Name { text: String, error: NameError },
+    #[error("unknown {what} {text:?}")]
+    Unknown { what: &'static str, text: String },
+    #[error("{0} is not supported")]
+    Unsupported(String),
+    /// Text that is no value of this kind.
+    #[error("{text:?} {why}")]
+    Refused { text: String, why: &'static str },
+    #[error("a pattern has at most {0} characters")]
+    PatternTooLong(usize),
+    #[error("{0}")]
+    Selector(api::selector::Error),
+}
 
-impl From<String> for ValueError {
-    fn from(why: String) -> ValueError {
-        ValueError(why)
+impl ValueError {
+    fn invalid(what: &'static str, text: &str) -> ValueError {
+        ValueError::Invalid { what, text: text.to_string() }
+    }
+
+    pub(super) fn unknown(what: &'static str, text: &str) -> ValueError {
+        ValueError::Unknown { what, text: text.to_string() }
+    }
+
+    pub(super) fn refused(text: &str, why: &'static str) -> ValueError {
+        ValueError::Refused { text: text.to_string(), why }
     }
 }
 
-impl From<&str> for ValueError {
-    fn from(why: &str) -> ValueError {
-        ValueError(why.to_string())
+impl From<&'static str> for ValueError {
+    fn from(what: &'static str) -> ValueError {
+        ValueError::Syntax(what)
     }
 }
 
@@ -28,23 +60,23 @@ pub(super) type Value<T> = Result<T, ValueError>;
 
 /// Go's durations.
 pub(super) fn duration(text: &str) -> Value<Duration> {
-    let nanos = api::time::parse_duration(text).map_err(|error| ValueError::from(error.to_string()))?;
-    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| ValueError::from(format!("{text} is negative")))
+    let nanos = api::time::parse_duration(text)?;
+    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| ValueError::Negative(text.to_string()))
 }
 
 pub(super) fn number<T: std::str::FromStr>(text: &str) -> Value<T> {
-    text.parse().map_err(|_| ValueError::from(format!("invalid number {text:?}")))
+    text.parse().map_err(|_| ValueError::invalid("number", text))
 }
 
 pub(super) fn name(text: &str) -> Value<Name> {
     Name::parse(text)
         .map(|name| name.to_lower())
-        .map_err(|error| ValueError::from(format!("invalid name {text:?}: {error}")))
+        .map_err(|error| ValueError::Name { text: text.to_string(), error })
 }
 
 /// `:8080`, `localhost:8080` or an address with a port.
 pub(super) fn listen(text: &str, default_port: u16) -> Value<SocketAddr> {
-    let bad = || ValueError::from(format!("invalid address {text:?}"));
+    let bad = || ValueError::invalid("address", text);
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
     }
@@ -65,9 +97,9 @@ pub(super) fn zones(text: &str) -> Value<Vec<Name>> {
     match text.split_once('/') {
         None => name(text).map(|name| vec![name]),
         Some((address, length)) => {
-            let address = address.parse().map_err(|_| ValueError::from(format!("invalid network {text:?}")))?;
+            let address = address.parse().map_err(|_| ValueError::invalid("network", text))?;
             let length = number(length)?;
-            reverse_zones(address, length).ok_or_else(|| ValueError::from(format!("invalid network {text:?}")))
+            reverse_zones(address, length).ok_or_else(|| ValueError::invalid("network", text))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::Tree;
 
 use super::pod::optional;
+use super::related::RelatedError;
 use super::values::{format_labels, host_port, int, is_set, joined, or_none, text, text_or, texts};
 use super::writer::{Writer, put};
 
@@ -144,7 +145,7 @@ pub(super) fn endpoint_slice(w: &mut Writer, object: &Tree) {
 }
 
 /// What is known about the service of a backend: the service and its slices, or an error.
-pub(super) type Backends = BTreeMap<String, Result<(Tree, Vec<Tree>), String>>;
+pub(super) type Backends = BTreeMap<String, Result<(Tree, Vec<Tree>), RelatedError>>;
 
 /// The services that an ingress names.
 pub(super) fn backend_services(ingress: &Tree) -> BTreeSet<String> {

@@ -4,13 +4,14 @@ use api::Tree;
 use api::quantity::{Format, Quantity};
 use podmodel::{Resources, limits, requests};
 
+use super::related::RelatedError;
 use super::values::{age, joined, long_time, or_none, text, text_or};
 use super::writer::{Writer, put, text_of};
 
 /// What is known besides the node.
 pub(super) struct Neighbors<'r> {
     /// Its lease, or why there is none.
-    pub(super) lease: Result<Tree, String>,
+    pub(super) lease: Result<Tree, RelatedError>,
     /// Its pods that have not ended; None if the user may not list them.
     pub(super) pods: Option<&'r [Tree]>,
 }
@@ -76,7 +77,7 @@ fn taints(w: &mut Writer, node: &Tree) {
     w.multiline("", "Taints", taints.into_iter().map(line).collect());
 }
 
-fn lease(w: &mut Writer, lease: &Result<Tree, String>) {
+fn lease(w: &mut Writer, lease: &Result<Tree, RelatedError>) {
     let lease = match lease {
         Ok(lease) => lease,
         Err(error) => return w.field("Lease", format!("Failed to get lease: {error}")),

@@ -9,6 +9,21 @@ use crate::error::{Error, Result};
 use crate::objects::Info;
 use crate::transport::Request;
 
+/// Why a related object cannot be shown: the server's message where it has responded.
+#[derive(Debug)]
+pub(super) struct RelatedError(Error);
+
+impl std::fmt::Display for RelatedError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.status() {
+            Some(status) => f.write_str(&status.message),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RelatedError {}
+
 /// Pages of one list; a server that always has another one is broken.
 const MAX_PAGES: usize = 10_000;
 
@@ -107,10 +122,7 @@ pub(super) async fn backends(context: &Context, ingress: &Tree) -> Backends {
     let namespace = ingress.str("metadata.namespace");
     let mut out = Backends::new();
     for name in super::network::backend_services(ingress) {
-        let found = backend(context, namespace, &name).await.map_err(|error| match error.status() {
-            Some(status) => status.message.to_string(),
-            None => error.to_string(),
-        });
+        let found = backend(context, namespace, &name).await.map_err(RelatedError);
         out.insert(name, found);
     }
     out
@@ -132,13 +144,10 @@ pub(super) async fn node_pods(context: &Context, node: &str) -> Result<Option<Ve
     }
 }
 
-pub(super) async fn node_lease(context: &Context, node: &str) -> std::result::Result<Tree, String> {
+pub(super) async fn node_lease(context: &Context, node: &str) -> std::result::Result<Tree, RelatedError> {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}");
     let read = async { context.client().await?.tree(&Request::get(path)).await };
-    read.await.map_err(|error: Error| match error.status() {
-        Some(status) => status.message.to_string(),
-        None => error.to_string(),
-    })
+    read.await.map_err(RelatedError)
 }
 
 /// A list that may be missing in old servers.

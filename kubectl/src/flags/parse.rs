@@ -1,6 +1,6 @@
 //! The parser of flags.
 
-use super::value::check;
+use super::value::{ValueError, check};
 use super::{Flag, Values};
 
 /// Why a command line is invalid. The texts are those of upstream's flag library.
@@ -13,7 +13,7 @@ pub(crate) enum ParseError {
     #[error("flag needs an argument: {0}")]
     NoArgument(String),
     #[error("invalid argument {value} for {flag} flag: {problem}")]
-    Invalid { value: String, flag: String, problem: String },
+    Invalid { value: String, flag: String, problem: ValueError },
     #[error("bad flag syntax: {0}")]
     Syntax(String),
     #[error("help")]

@@ -1,6 +1,22 @@
 //! Values of flags, with the errors of Go's parsers.
 
+use api::field::go_quote;
+use api::time::DurationError;
+
 use super::{Flag, Kind};
+
+/// Text that is no value of a flag, in the words of Go's parsers.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ValueError {
+    #[error("{0} must be formatted as key=value")]
+    Pair(String),
+    #[error("strconv.{function}: parsing {}: value out of range", go_quote(text))]
+    OutOfRange { function: &'static str, text: String },
+    #[error("strconv.{function}: parsing {}: invalid syntax", go_quote(text))]
+    Syntax { function: &'static str, text: String },
+    #[error(transparent)]
+    Duration(#[from] DurationError),
+}
 
 /// Go's booleans.
 pub(super) fn parse_bool(text: &str) -> Option<bool> {
@@ -64,38 +80,37 @@ pub(super) fn split_pairs(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn check_pairs(text: &str) -> Result<(), String> {
+fn check_pairs(text: &str) -> Result<(), ValueError> {
     match text.matches('=').count() {
         1 => Ok(()),
-        0 => Err(format!("{text} must be formatted as key=value")),
+        0 => Err(ValueError::Pair(text.to_string())),
         _ => match split_csv(text).iter().find(|item| !item.contains('=')) {
-            Some(item) => Err(format!("{item} must be formatted as key=value")),
+            Some(item) => Err(ValueError::Pair(item.clone())),
             None => Ok(()),
         },
     }
 }
 
-/// The problem of a value, in the words of Go's parser.
-pub(super) fn check(flag: &Flag, text: &str) -> Result<(), String> {
-    let number = |function: &str, low: i64, high: i64| {
-        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-        match parse_int(text) {
-            Some(value) if (low..=high).contains(&value) => Ok(()),
-            Some(_) => Err(format!("strconv.{function}: parsing {}: value out of range", api::field::go_quote(text))),
-            None if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.len() > 18 => {
-                Err(format!("strconv.{function}: parsing {}: value out of range", api::field::go_quote(text)))
-            }
-            None => Err(format!("strconv.{function}: parsing {}: invalid syntax", api::field::go_quote(text))),
-        }
-    };
+/// The problem of a value.
+pub(super) fn check(flag: &Flag, text: &str) -> Result<(), ValueError> {
     match flag.kind {
         Kind::Bool if parse_bool(text).is_none() => {
-            Err(format!("strconv.ParseBool: parsing {}: invalid syntax", api::field::go_quote(text)))
+            Err(ValueError::Syntax { function: "ParseBool", text: text.to_string() })
         }
-        Kind::Int | Kind::Int64 => number("ParseInt", i64::MIN, i64::MAX),
+        Kind::Int | Kind::Int64 => check_int(text, i64::MIN, i64::MAX),
         Kind::Pairs => check_pairs(text),
-        Kind::Int32 => number("ParseInt", i32::MIN.into(), i32::MAX.into()),
-        Kind::Duration => api::time::parse_duration(text).map(drop).map_err(|error| error.to_string()),
+        Kind::Int32 => check_int(text, i32::MIN.into(), i32::MAX.into()),
+        Kind::Duration => Ok(api::time::parse_duration(text).map(drop)?),
         _ => Ok(()),
+    }
+}
+
+fn check_int(text: &str, low: i64, high: i64) -> Result<(), ValueError> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let is_long = digits.len() > 18 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match parse_int(text) {
+        Some(value) if (low..=high).contains(&value) => Ok(()),
+        None if !is_long => Err(ValueError::Syntax { function: "ParseInt", text: text.to_string() }),
+        _ => Err(ValueError::OutOfRange { function: "ParseInt", text: text.to_string() }),
     }
 }

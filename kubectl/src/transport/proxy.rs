@@ -15,6 +15,22 @@ use crate::kubeconfig::ServerUrl;
 /// The longest response of a proxy to CONNECT.
 const MAX_HEAD: usize = 16 * 1024;
 
+/// Why there is no connection through a proxy.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProxyError {
+    #[error("proxyconnect tcp {host}:{port}: {reason}")]
+    Connect { host: String, port: u16, reason: String },
+    #[error("{0}")]
+    Write(#[source] std::io::Error),
+    #[error("the proxy closed the connection: {0}")]
+    Closed(#[source] std::io::Error),
+    #[error("the response of the proxy is too long")]
+    TooLong,
+    /// The text of its status.
+    #[error("{0}")]
+    Refused(String),
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Protocol {
     Http,
@@ -80,8 +96,12 @@ impl Proxy {
         &self,
         server: &ServerUrl,
         tls: &Arc<ClientConfig>,
-    ) -> std::result::Result<Stream, String> {
-        let failed = |error: &dyn std::fmt::Display| format!("proxyconnect tcp {}:{}: {error}", self.host, self.port);
+    ) -> std::result::Result<Stream, ProxyError> {
+        let failed = |error: &dyn std::fmt::Display| ProxyError::Connect {
+            host: self.host.clone(),
+            port: self.port,
+            reason: error.to_string(),
+        };
         let stream = http_client::dial(&self.host, self.port).await.map_err(|error| failed(&error))?;
         let mut stream = if self.is_tls() {
             let tls = Arc::new(tls::with_alpn(tls, &[tls::HTTP1]));
@@ -101,20 +121,20 @@ impl Proxy {
         Ok(stream)
     }
 
-    async fn http_tunnel(&self, stream: &mut Stream, server: &ServerUrl) -> std::result::Result<(), String> {
+    async fn http_tunnel(&self, stream: &mut Stream, server: &ServerUrl) -> std::result::Result<(), ProxyError> {
         let host = if server.host.contains(':') { format!("[{}]", server.host) } else { server.host.clone() };
         let mut head = format!("CONNECT {host}:{0} HTTP/1.1\r\nHost: {host}:{0}\r\n", server.port);
         if let Some((name, password)) = &self.user {
             head.push_str(&format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(format!("{name}:{password}"))));
         }
         head.push_str("\r\n");
-        stream.write_all(head.as_bytes()).await.map_err(|error| error.to_string())?;
+        stream.write_all(head.as_bytes()).await.map_err(ProxyError::Write)?;
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n\r\n") {
-            let byte = stream.read_u8().await.map_err(|error| format!("the proxy closed the connection: {error}"))?;
+            let byte = stream.read_u8().await.map_err(ProxyError::Closed)?;
             answer.push(byte);
             if answer.len() > MAX_HEAD {
-                return Err("the response of the proxy is too long".to_string());
+                return Err(ProxyError::TooLong);
             }
         }
         let text = String::from_utf8_lossy(&answer);
@@ -122,7 +142,7 @@ impl Proxy {
         if status.starts_with("200") {
             Ok(())
         } else {
-            Err(status.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').to_string())
+            Err(ProxyError::Refused(status.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').to_string()))
         }
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Facts {
     pub(super) cgroups: Option<&'static str>,
     pub(super) controllers: Vec<String>,
     pub(super) has_overlay: bool,
-    pub(super) nftables: std::result::Result<(), String>,
+    pub(super) nftables: std::result::Result<(), network::netlink::Error>,
     /// Available bytes.
     pub(super) memory: u64,
     /// Free bytes of the disk.
@@ -62,7 +62,7 @@ impl Facts {
             cgroups,
             controllers,
             has_overlay: read("/proc/filesystems").lines().any(|line| line.trim_end().ends_with("\toverlay")),
-            nftables: Nft::open().map(drop).map_err(|error| error.to_string()),
+            nftables: Nft::open().map(drop),
             memory: available_memory(&read("/proc/meminfo")),
             disk: stat.f_bavail * stat.f_frsize,
             is_writable: sync.is_some(),

@@ -232,6 +232,10 @@ fn networks(facts: &Facts) -> Finding {
 mod tests {
     use super::*;
 
+    fn refused() -> network::netlink::Error {
+        network::netlink::Error::new("opening nftables", std::io::ErrorKind::PermissionDenied)
+    }
+
     fn facts() -> Facts {
         let address = SocketAddr::from(([127, 0, 0, 1], 6443));
         Facts {
@@ -278,7 +282,7 @@ mod tests {
         check(|facts| facts.cgroups = None, "cgroups", Verdict::Failed, "/sys/fs/cgroup");
         check(|facts| facts.controllers.retain(|name| name != "pids"), "cgroups", Verdict::Failed, "without pids");
         check(|facts| facts.has_overlay = false, "overlay", Verdict::Failed, "modprobe overlay");
-        check(|facts| facts.nftables = Err("refused".to_string()), "nftables", Verdict::Warning, "iptables");
+        check(|facts| facts.nftables = Err(refused()), "nftables", Verdict::Warning, "iptables");
         check(|facts| facts.memory = 1 << 20, "memory", Verdict::Warning, "1 MiB available");
         check(|facts| facts.disk = 1 << 30, "disk", Verdict::Warning, "1024 MiB free");
         check(|facts| facts.is_writable = false, "disk", Verdict::Failed, "cannot be written");

@@ -9,6 +9,25 @@ use podmodel::{ClaimSource, Node, Pod};
 use super::pending::PendingAllocations;
 use crate::snapshot::{Devices, Snapshot};
 
+/// Why a pod has to wait for its claims.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ClaimError {
+    #[error("pod \"{pod}\": ResourceClaim not created yet")]
+    NotCreated { pod: Arc<str> },
+    #[error("pod \"{pod}\", spec.resourceClaim \"{name}\": none of the supported fields are set")]
+    NoSource { pod: Arc<str>, name: Str },
+    #[error("resourceclaim.resource.k8s.io \"{0}\" not found")]
+    NotFound(Str),
+    #[error("resourceclaim \"{0}\" is being deleted")]
+    Terminating(Str),
+    #[error("ResourceClaim {claim} was not created for Pod {pod} (Pod is not owner)")]
+    NotOwned { claim: Str, pod: Arc<str> },
+    #[error("resource claim {0} is in the process of being allocated")]
+    Pending(Str),
+    #[error("request {request}: device class {class} does not exist")]
+    NoClass { request: Str, class: Str },
+}
+
 /// The claims of a pod for one decision.
 pub(super) struct PodClaims {
     pub(super) allocated: Vec<Arc<Claim>>,
@@ -27,7 +46,7 @@ enum Extended {
 }
 
 /// The claims that a pod refers to, or why they cannot be used.
-pub(super) fn of_pod(devices: &Devices, pod: &Pod) -> Result<Vec<Arc<Claim>>, String> {
+pub(super) fn of_pod(devices: &Devices, pod: &Pod) -> Result<Vec<Arc<Claim>>, ClaimError> {
     let mut claims = Vec::new();
     for claim in &pod.spec.resource_claims {
         let (name, is_generated) = match &claim.source {
@@ -37,23 +56,20 @@ pub(super) fn of_pod(devices: &Devices, pod: &Pod) -> Result<Vec<Arc<Claim>>, St
                     Some(name) => (name, true),
                     None => continue,
                 },
-                None => return Err(format!("pod \"{}\": ResourceClaim not created yet", pod.key)),
+                None => return Err(ClaimError::NotCreated { pod: pod.key.clone() }),
             },
             ClaimSource::Unknown => {
-                return Err(format!(
-                    "pod \"{}\", spec.resourceClaim \"{}\": none of the supported fields are set",
-                    pod.key, claim.name
-                ));
+                return Err(ClaimError::NoSource { pod: pod.key.clone(), name: claim.name.clone() });
             }
         };
         let Some(found) = devices.claim(&pod.namespace, name) else {
-            return Err(format!("resourceclaim.resource.k8s.io \"{name}\" not found"));
+            return Err(ClaimError::NotFound(name.clone()));
         };
         if found.is_terminating {
-            return Err(format!("resourceclaim \"{name}\" is being deleted"));
+            return Err(ClaimError::Terminating(name.clone()));
         }
         if is_generated && found.controller.as_ref() != Some(&pod.uid) {
-            return Err(format!("ResourceClaim {} was not created for Pod {} (Pod is not owner)", found.key, pod.key));
+            return Err(ClaimError::NotOwned { claim: found.key.clone(), pod: pod.key.clone() });
         }
         claims.push(found.clone());
     }
@@ -72,7 +88,7 @@ fn extended_resources<'a>(pod: &'a Pod, inventory: &'a Inventory) -> impl Iterat
 
 impl PodClaims {
     /// The claims of a pod, or why it has to wait.
-    pub(super) fn of(snapshot: &Snapshot, pending: &PendingAllocations, pod: &Pod) -> Result<PodClaims, String> {
+    pub(super) fn of(snapshot: &Snapshot, pending: &PendingAllocations, pod: &Pod) -> Result<PodClaims, ClaimError> {
         let devices = &snapshot.devices;
         let (allocated, unallocated) =
             of_pod(devices, pod)?.into_iter().partition(|claim: &Arc<Claim>| claim.allocation.is_some());
@@ -84,7 +100,7 @@ impl PodClaims {
         let claims = PodClaims { allocated, unallocated, extended };
         for claim in &claims.unallocated {
             if pending.is_pending(&claim.uid) {
-                return Err(format!("resource claim {} is in the process of being allocated", claim.key));
+                return Err(ClaimError::Pending(claim.key.clone()));
             }
             claim.requests.iter().try_for_each(|request| validate_classes(request, &devices.inventory))?;
         }
@@ -128,11 +144,11 @@ impl PodClaims {
     }
 }
 
-fn validate_classes(request: &Request, inventory: &Inventory) -> Result<(), String> {
+fn validate_classes(request: &Request, inventory: &Inventory) -> Result<(), ClaimError> {
     for (index, one) in request.alternatives.iter().enumerate() {
         if inventory.class(&one.class).is_none() {
-            let name = request.name_of(index);
-            return Err(format!("request {name}: device class {} does not exist", one.class));
+            let request = request.name_of(index);
+            return Err(ClaimError::NoClass { request, class: one.class.clone() });
         }
     }
     Ok(())

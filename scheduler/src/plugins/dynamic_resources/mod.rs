@@ -164,7 +164,7 @@ impl Plugin for DynamicResources {
 
     /// A pod waits outside the active queue until its claims exist.
     fn pre_enqueue(&self, snapshot: &Snapshot, pod: &Pod) -> Verdict {
-        claims::of_pod(&snapshot.devices, pod).map(drop).map_err(Rejection::unresolvable)
+        claims::of_pod(&snapshot.devices, pod).map(drop).map_err(|error| Rejection::unresolvable(error.to_string()))
     }
 
     fn pre_filter(&self, cycle: Cycle) -> PreFilter {
@@ -180,7 +180,7 @@ impl Plugin for DynamicResources {
         }
         let claims = match PodClaims::of(cycle.snapshot, &pending, cycle.pod) {
             Ok(claims) => claims,
-            Err(reason) => return PreFilter::Refuse(Rejection::unresolvable(reason)),
+            Err(error) => return PreFilter::Refuse(Rejection::unresolvable(error.to_string())),
         };
         if claims.is_empty() {
             return PreFilter::Skip;
