@@ -18,39 +18,39 @@ pub(crate) fn merge(object: Tree, patch: &Tree) -> Result<Option<Tree>, Error> {
     merge_values(
         Some(object),
         Some(patch),
-        ty.map(|ty| Place { ty: Ty::Struct(ty), strategy: Strategy::default(), keys: &[] }),
+        ty.map(|ty| MergeSchema { ty: Ty::Struct(ty), strategy: Strategy::default(), keys: &[] }),
     )
 }
 
 /// What the schema says about a value.
 #[derive(Clone, Copy)]
-struct Place {
+struct MergeSchema {
     ty: Ty,
     strategy: Strategy,
     /// The fields that identify an item.
     keys: &'static [&'static str],
 }
 
-impl Place {
-    fn of(field: &'static Field) -> Place {
+impl MergeSchema {
+    fn of(field: &'static Field) -> MergeSchema {
         let keys = match field.topology {
             Topology::Map(keys) => keys,
             _ => field.strategy.merge_key.as_slice(),
         };
-        Place { ty: field.ty, strategy: field.strategy, keys }
+        MergeSchema { ty: field.ty, strategy: field.strategy, keys }
     }
 
-    fn field(self, name: &str) -> Option<Place> {
+    fn field(self, name: &str) -> Option<MergeSchema> {
         match self.ty {
-            Ty::Struct(ty) => Type::field(ty, name).map(Place::of),
-            Ty::Map(item) => Some(Place { ty: *item, strategy: Strategy::default(), keys: &[] }),
+            Ty::Struct(ty) => Type::field(ty, name).map(MergeSchema::of),
+            Ty::Map(item) => Some(MergeSchema { ty: *item, strategy: Strategy::default(), keys: &[] }),
             _ => None,
         }
     }
 
-    fn item(self) -> Option<Place> {
+    fn item(self) -> Option<MergeSchema> {
         match self.ty {
-            Ty::List(item) => Some(Place { ty: *item, strategy: Strategy::default(), keys: &[] }),
+            Ty::List(item) => Some(MergeSchema { ty: *item, strategy: Strategy::default(), keys: &[] }),
             _ => None,
         }
     }
@@ -84,7 +84,7 @@ fn kind(tree: &Tree) -> &'static str {
 }
 
 /// A missing result removes the field.
-fn merge_values(dest: Option<Tree>, patch: Option<&Tree>, place: Option<Place>) -> Result<Option<Tree>, Error> {
+fn merge_values(dest: Option<Tree>, patch: Option<&Tree>, place: Option<MergeSchema>) -> Result<Option<Tree>, Error> {
     let Some(patch) = patch else { return Ok(dest) };
     let present = dest.as_ref().filter(|dest| !dest.is_null());
     if let Some(dest) = present
@@ -102,7 +102,7 @@ fn merge_values(dest: Option<Tree>, patch: Option<&Tree>, place: Option<Place>) 
     }
 }
 
-fn merge_maps(dest: Option<Tree>, patch: &Tree, place: Option<Place>) -> Result<Option<Tree>, Error> {
+fn merge_maps(dest: Option<Tree>, patch: &Tree, place: Option<MergeSchema>) -> Result<Option<Tree>, Error> {
     let mut target = match (directive(patch)?, dest) {
         (Directive::Delete, _) => return Ok(None),
         (Directive::Merge, Some(Tree::Map(map))) => map,
@@ -117,7 +117,7 @@ fn merge_maps(dest: Option<Tree>, patch: &Tree, place: Option<Place>) -> Result<
     Ok(Some(Tree::Map(target)))
 }
 
-fn merge_lists(dest: Option<Tree>, patch: &[Tree], place: Option<Place>) -> Result<Option<Tree>, Error> {
+fn merge_lists(dest: Option<Tree>, patch: &[Tree], place: Option<MergeSchema>) -> Result<Option<Tree>, Error> {
     let Some(place) = place.filter(|place| place.strategy.merge) else {
         return Ok(Some(Tree::List(patch.to_vec())));
     };
@@ -145,7 +145,7 @@ fn merge_primitives(dest: Vec<Tree>, patch: &[&Tree]) -> Vec<Tree> {
     out
 }
 
-fn merge_items(dest: Vec<Tree>, patch: &[&Tree], place: Place) -> Result<Vec<Tree>, Error> {
+fn merge_items(dest: Vec<Tree>, patch: &[&Tree], place: MergeSchema) -> Result<Vec<Tree>, Error> {
     let mut dest: Vec<Option<Tree>> = dest.into_iter().map(Some).collect();
     let mut out: Vec<Tree> = Vec::new();
     for item in patch {

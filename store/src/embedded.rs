@@ -135,7 +135,7 @@ impl EmbeddedStore {
         let listing = files::list(&*disk, dir)?;
         let id = files::identity(&*disk, dir, &listing)?;
         let loaded = load::load(&*disk, dir, id, &listing, config.history)?;
-        load::tidy(&*disk, dir, &listing, &loaded.end)?;
+        load::remove_remains(&*disk, dir, &listing, &loaded.end)?;
         let log = log::Log::new(disk, dir.clone(), id, &loaded.end, &config);
         Self::start(config, log, loaded, lock, sink)
     }

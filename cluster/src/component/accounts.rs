@@ -41,10 +41,10 @@ impl Account {
             return Ok(token.clone());
         }
         let requested_at = Instant::now();
-        let answer = match self.ask().await {
+        let answer = match self.request_token().await {
             Err(error) if error.is_not_found() => {
-                self.make().await?;
-                self.ask().await?
+                self.create_account().await?;
+                self.request_token().await?
             }
             answer => answer?,
         };
@@ -53,7 +53,7 @@ impl Account {
         Ok(token)
     }
 
-    async fn ask(&self) -> Result<Tree> {
+    async fn request_token(&self) -> Result<Tree> {
         let seconds = i64::try_from(LIFETIME.as_secs()).unwrap_or(i64::MAX);
         let request = tree! {
             "apiVersion" => "authentication.k8s.io/v1",
@@ -63,7 +63,7 @@ impl Account {
         self.manager.create_subresource(ACCOUNTS, NAMESPACE, self.name, "token", &request).await
     }
 
-    async fn make(&self) -> Result<()> {
+    async fn create_account(&self) -> Result<()> {
         let account = tree! {
             "apiVersion" => "v1",
             "kind" => "ServiceAccount",

@@ -67,7 +67,7 @@ impl Schedulers {
         leases.iter().find_map(|lease| leader_of(lease, name))
     }
 
-    async fn ask(
+    async fn request(
         &self,
         leader: &Leader,
         user: &User,
@@ -122,7 +122,7 @@ impl SchedulingExplainer for Schedulers {
             }
             let leader = self.leader(scheduler).ok_or_else(|| no_scheduler(scheduler))?;
             let path = format!("{ROOT}{namespace}/{name}");
-            let answer = self.ask(&leader, user, (Method::GET, path, Vec::new())).await;
+            let answer = self.request(&leader, user, (Method::GET, path, Vec::new())).await;
             let answer = answer.map_err(|error| ExplainError::Unavailable(error.to_string()))?;
             if answer.code == 404 { Ok(None) } else { read_answer(&answer).map(Some) }
         })
@@ -136,7 +136,7 @@ impl SchedulingExplainer for Schedulers {
             }
             let leader = self.leader(scheduler).ok_or_else(|| no_scheduler(scheduler))?;
             let path = format!("{ROOT}{}", pod.str("metadata.namespace"));
-            let answer = self.ask(&leader, user, (Method::POST, path, api::json::encode(&pod, None))).await;
+            let answer = self.request(&leader, user, (Method::POST, path, api::json::encode(&pod, None))).await;
             let answer = answer.map_err(|error| ExplainError::Unavailable(error.to_string()))?;
             let message = String::from_utf8_lossy(&answer.body).trim().to_string();
             if answer.code == 400 { Err(ExplainError::InvalidPod(message)) } else { read_answer(&answer) }

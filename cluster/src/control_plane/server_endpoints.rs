@@ -78,7 +78,7 @@ fn address_of_lease(lease: &Tree) -> Option<&str> {
 
 /// Keeps the endpoints up to date while the server runs.
 pub(super) struct ServerEndpoints {
-    keeper: EndpointKeeper,
+    keeper: EndpointReconciler,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -90,7 +90,7 @@ impl ServerEndpoints {
         let address = server.config.advertise_address;
         let is_published = server.config.publishes_endpoints && !address.is_loopback();
         let own = is_published.then(|| address.to_string());
-        let keeper = EndpointKeeper { client, own, observed: BTreeMap::new() };
+        let keeper = EndpointReconciler { client, own, observed: BTreeMap::new() };
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(keeper.clone().run(stopped));
         ServerEndpoints { keeper, stop, task }
@@ -110,7 +110,7 @@ impl ServerEndpoints {
 }
 
 #[derive(Clone)]
-struct EndpointKeeper {
+struct EndpointReconciler {
     client: Client,
     /// The server's own address, if it is in the endpoints.
     own: Option<String>,
@@ -124,7 +124,7 @@ struct ObservedServer {
     since: Instant,
 }
 
-impl EndpointKeeper {
+impl EndpointReconciler {
     async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         loop {
             if let Err(error) = self.sync().await {

@@ -159,13 +159,13 @@ mod tests {
         json::decode(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    struct Known {
+    struct FakeDevices {
         claim: Tree,
         slice: Tree,
         rules: Vec<TaintRule>,
     }
 
-    impl Devices for Known {
+    impl Devices for FakeDevices {
         fn claim(&self, _: &str, _: &str) -> Option<Arc<Claim>> {
             Some(Arc::new(Claim::read(&self.claim)))
         }
@@ -189,7 +189,7 @@ mod tests {
                 "tolerations":{tolerations}}}]}}}}}}}}"#
         );
         let rules = rules.iter().map(|rule| TaintRule::read(&read(rule))).collect();
-        let known = Known { claim: read(&claim), slice: read(&slice), rules };
+        let known = FakeDevices { claim: read(&claim), slice: read(&slice), rules };
         let pod = r#"{"metadata":{"uid":"u"},"spec":{"nodeName":"n","resourceClaims":[{"name":"c","resourceClaimName":"c"}]}}"#;
         eviction_of(&read(pod), &known).map(|eviction| (eviction.at, eviction.rules.len()))
     }

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Known {
+    struct FakeClaims {
         claims: Vec<Tree>,
         templates: Vec<Tree>,
     }
@@ -211,7 +211,7 @@ mod tests {
         all.iter().find(|one| one.str("metadata.name") == name).cloned().map(Arc::new)
     }
 
-    impl Claims for Known {
+    impl Claims for FakeClaims {
         fn claim(&self, name: &str) -> Option<Arc<Tree>> {
             named(&self.claims, name)
         }
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn claims_are_created_from_templates_once() {
-        let mut known = Known { templates: vec![template()], ..Known::default() };
+        let mut known = FakeClaims { templates: vec![template()], ..FakeClaims::default() };
         let plan = plan_pod(&pod(), &known);
         let [(name, claim)] = plan.create.as_slice() else { panic!("{plan:?}") };
         assert_eq!((name.as_str(), claim.str("metadata.generateName")), ("t", "p-t-"));
@@ -268,13 +268,13 @@ mod tests {
 
     #[test]
     fn a_missing_template_is_an_error() {
-        let error = plan_pod(&pod(), &Known::default()).error.map(|error| error.to_string());
+        let error = plan_pod(&pod(), &FakeClaims::default()).error.map(|error| error.to_string());
         let want = "PodResourceClaim t: resource claim template \"template\": resourceclaimtemplate.resource.k8s.io \
                     \"template\" not found";
         assert_eq!(error.as_deref(), Some(want));
         let mut over = pod();
         over.set("status", tree! { "phase" => "Succeeded" });
-        assert_eq!(plan_pod(&over, &Known::default()), PodPlan::default());
+        assert_eq!(plan_pod(&over, &FakeClaims::default()), PodPlan::default());
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
             "metadata" => tree! { "name" => "claim" },
             "status" => tree! { "allocation" => tree! {} },
         };
-        let known = Known { claims: vec![claim], templates: vec![template()] };
+        let known = FakeClaims { claims: vec![claim], templates: vec![template()] };
         let mut pod = pod();
         assert!(plan_pod(&pod, &known).reserve.is_empty());
         pod.child("spec").set("nodeName", "a");

@@ -187,7 +187,7 @@ fn all_devices(
     Ok(all)
 }
 
-/// Whether a device could satisfy a request if nobody used it.
+/// Whether a device could satisfy a request if no claim used it.
 fn could_hold(
     pools: &[Pool],
     location: Location,

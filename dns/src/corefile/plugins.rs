@@ -147,9 +147,8 @@ fn read_bind(context: &Context, server: &mut ServerBlock) -> ReadResult {
         return Err(context.error("an address is expected"));
     }
     for text in context.arguments() {
-        let address = text
-            .parse()
-            .map_err(|_| ValueError::refused(text, "is not an address; interfaces are not supported"));
+        let address =
+            text.parse().map_err(|_| ValueError::refused(text, "is not an address; interfaces are not supported"));
         server.bind.push(context.value(address)?);
     }
     Ok(())

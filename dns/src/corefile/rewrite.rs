@@ -76,8 +76,7 @@ impl Pattern {
         if text.len() > MAX_PATTERN {
             return Err(ValueError::PatternTooLong(MAX_PATTERN));
         }
-        let machine =
-            PikeVM::new(text).map_err(|_| ValueError::refused(text, "is not a regular expression"))?;
+        let machine = PikeVM::new(text).map_err(|_| ValueError::refused(text, "is not a regular expression"))?;
         Ok(Pattern { text: text.to_string(), machine: Arc::new(machine) })
     }
 
@@ -268,7 +267,6 @@ fn rcode_field(words: &[&str]) -> Value<Field> {
         [kind, name, from, to] => (name_match(kind, name)?, from, to),
         _ => return Err("a name and two response codes are expected".into()),
     };
-    let rcode =
-        |text: &str| Rcode::parse(text).ok_or_else(|| ValueError::unknown("response code", text));
+    let rcode = |text: &str| Rcode::parse(text).ok_or_else(|| ValueError::unknown("response code", text));
     Ok(Field::Rcode { of, rewrite: RcodeRewrite { from: rcode(from)?, to: rcode(to)? } })
 }

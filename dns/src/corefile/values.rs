@@ -69,9 +69,7 @@ pub(super) fn number<T: std::str::FromStr>(text: &str) -> Value<T> {
 }
 
 pub(super) fn name(text: &str) -> Value<Name> {
-    Name::parse(text)
-        .map(|name| name.to_lower())
-        .map_err(|error| ValueError::Name { text: text.to_string(), error })
+    Name::parse(text).map(|name| name.to_lower()).map_err(|error| ValueError::Name { text: text.to_string(), error })
 }
 
 /// `:8080`, `localhost:8080` or an address with a port.

@@ -30,22 +30,22 @@ pub(crate) static CP: Command = Command {
 
 /// A side of the copy.
 #[derive(Debug, PartialEq)]
-struct Place {
+struct CopyPath {
     pod: Option<(String, String)>,
     path: String,
 }
 
 /// `namespace/pod:path`, `pod:path`, or a local path.
-fn parse(text: &str) -> Result<Place> {
-    let Some((pod, path)) = text.split_once(':') else { return Ok(Place { pod: None, path: text.to_string() }) };
+fn parse(text: &str) -> Result<CopyPath> {
+    let Some((pod, path)) = text.split_once(':') else { return Ok(CopyPath { pod: None, path: text.to_string() }) };
     if pod.starts_with(['.', '/']) {
-        return Ok(Place { pod: None, path: text.to_string() });
+        return Ok(CopyPath { pod: None, path: text.to_string() });
     }
     let (namespace, name) = pod.split_once('/').unwrap_or(("", pod));
     if name.is_empty() || name.contains('/') {
         return message("filespec must match the canonical format: [[namespace/]pod:]file/path");
     }
-    Ok(Place { pod: Some((namespace.to_string(), name.to_string())), path: path.to_string() })
+    Ok(CopyPath { pod: Some((namespace.to_string(), name.to_string())), path: path.to_string() })
 }
 
 async fn run(context: &Context) -> Result<()> {
@@ -179,13 +179,13 @@ mod tests {
 
     #[test]
     fn parses_places() {
-        let pod = |namespace: &str, name: &str, path: &str| Place {
+        let pod = |namespace: &str, name: &str, path: &str| CopyPath {
             pod: Some((namespace.into(), name.into())),
             path: path.into(),
         };
         assert_eq!(parse("ns/p:/a").ok(), Some(pod("ns", "p", "/a")));
         assert_eq!(parse("p:a").ok(), Some(pod("", "p", "a")));
-        assert_eq!(parse("./p:a").ok(), Some(Place { pod: None, path: "./p:a".into() }));
+        assert_eq!(parse("./p:a").ok(), Some(CopyPath { pod: None, path: "./p:a".into() }));
         assert!(parse("a/b/c:d").is_err());
     }
 }

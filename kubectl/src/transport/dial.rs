@@ -84,7 +84,8 @@ impl Dialer {
         match &self.proxy {
             None => http_client::connect(&self.address, tls).await.map_err(failed),
             Some(proxy) => {
-                let stream = proxy.connect(&self.server, tls).await.map_err(|error| self.failure(&error.to_string()))?;
+                let stream =
+                    proxy.connect(&self.server, tls).await.map_err(|error| self.failure(&error.to_string()))?;
                 match stream {
                     stream if !self.server.is_tls => Ok(stream),
                     Stream::Tcp(stream) => {

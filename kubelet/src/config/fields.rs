@@ -241,7 +241,11 @@ pub(crate) static FIELDS: &[Field] = &[
     nonzero!("nodeStatusUpdateFrequency", duration, node_status_update_frequency),
     set!("oomScoreAdj", int, process.oom_score_adj),
     only("podCIDR", &[], "it is read from the Node object; standalone mode is not supported"),
-    only("podHousekeepingPeriod", &["2s"], "what nobody knows is taken away at the start, and nothing comes later"),
+    only(
+        "podHousekeepingPeriod",
+        &["2s"],
+        "containers of unknown pods are removed at the start, and none appear later",
+    ),
     nonzero!("podLogsDir", path, pod_logs_dir),
     checked("podPidsLimit", |config, value| {
         config.pod_pids_limit = int::<i64>(value)?.max(-1);

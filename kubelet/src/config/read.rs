@@ -175,7 +175,7 @@ fn apply_combined_settings(tree: &Tree, config: &mut Config) -> Vec<String> {
 }
 
 /// A field that may be missing.
-fn given<T>(
+fn read_optional<T>(
     tree: &Tree,
     path: &str,
     read: impl Fn(&Tree) -> Result<T, InvalidValue>,
@@ -186,8 +186,8 @@ fn given<T>(
 
 /// The report frequency defaults to a configured update frequency.
 fn report_frequency(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
-    let said = given(tree, "nodeStatusReportFrequency", duration)?.filter(|said| !said.is_zero());
-    let made = given(tree, "nodeStatusUpdateFrequency", duration)?.filter(|made| !made.is_zero());
+    let said = read_optional(tree, "nodeStatusReportFrequency", duration)?.filter(|said| !said.is_zero());
+    let made = read_optional(tree, "nodeStatusUpdateFrequency", duration)?.filter(|made| !made.is_zero());
     if let Some(frequency) = said.or(made) {
         config.node_status_report_frequency = frequency;
     }
@@ -196,18 +196,19 @@ fn report_frequency(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue
 
 /// A limit of 0 is none.
 fn requests(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
-    let burst = |path: &str| given(tree, path, int::<u32>).map(|burst| burst.filter(|burst| *burst > 0).unwrap_or(100));
-    let rate = given(tree, "kubeAPIQPS", int::<u32>)?.unwrap_or(50);
+    let burst =
+        |path: &str| read_optional(tree, path, int::<u32>).map(|burst| burst.filter(|burst| *burst > 0).unwrap_or(100));
+    let rate = read_optional(tree, "kubeAPIQPS", int::<u32>)?.unwrap_or(50);
     config.requests.limit = (rate > 0).then_some((f64::from(rate), burst("kubeAPIBurst")?));
-    let rate = given(tree, "eventRecordQPS", int::<u32>)?.unwrap_or(50);
+    let rate = read_optional(tree, "eventRecordQPS", int::<u32>)?.unwrap_or(50);
     config.requests.events = (rate > 0).then_some((rate, burst("eventBurst")?));
     Ok(())
 }
 
 /// Pulls are parallel by default if their number is configured.
 fn pulls(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
-    let most = given(tree, "maxParallelImagePulls", int::<u32>)?;
-    let serial = given(tree, "serializeImagePulls", boolean)?;
+    let most = read_optional(tree, "maxParallelImagePulls", int::<u32>)?;
+    let serial = read_optional(tree, "serializeImagePulls", boolean)?;
     config.image_pulls.serialize = serial.unwrap_or(most.is_none_or(|most| most < 2));
     config.image_pulls.max_parallel = most;
     match most {
@@ -226,7 +227,7 @@ fn shutdown(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
         Ok((int::<i64>(item.at("priority"))?, Duration::from_secs(seconds)))
     };
     let path = "shutdownGracePeriodByPodPriority";
-    config.shutdown.by_priority = given(tree, path, |value| list(value, entry))?.unwrap_or_default();
+    config.shutdown.by_priority = read_optional(tree, path, |value| list(value, entry))?.unwrap_or_default();
     config.shutdown.by_priority.sort_unstable();
     Ok(())
 }
@@ -234,14 +235,14 @@ fn shutdown(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
 fn thresholds(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     let amounts = |path: &str| {
         let amount = |value: &Tree| Amount::parse(&text(value)?);
-        let amounts = given(tree, path, |value| map(value, amount))?;
+        let amounts = read_optional(tree, path, |value| map(value, amount))?;
         if let Some(strange) = amounts.iter().flatten().map(|(signal, _)| signal).find(|signal| !is_signal(signal)) {
             return Err(InvalidValue::new(format!("unknown signal {strange:?}")).at(path));
         }
         Ok::<_, InvalidValue>(amounts)
     };
     let mut hard = amounts("evictionHard")?;
-    let merges = given(tree, "mergeDefaultEvictionSettings", boolean)?.unwrap_or(false);
+    let merges = read_optional(tree, "mergeDefaultEvictionSettings", boolean)?.unwrap_or(false);
     // Configured thresholds replace all defaults, unless the defaults are to be merged.
     if let Some(hard) = hard.as_mut().filter(|_| merges) {
         for (signal, least) in DEFAULT_HARD {
@@ -249,7 +250,7 @@ fn thresholds(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
         }
     }
     let reclaims = amounts("evictionMinimumReclaim")?.unwrap_or_default();
-    let graces = given(tree, "evictionSoftGracePeriod", |value| map(value, duration))?.unwrap_or_default();
+    let graces = read_optional(tree, "evictionSoftGracePeriod", |value| map(value, duration))?.unwrap_or_default();
     let soft = amounts("evictionSoft")?.unwrap_or_default();
     let threshold = |(signal, least): (String, Amount), grace_period| Threshold {
         minimum_reclaim: reclaims.get(&signal).cloned(),

@@ -48,7 +48,7 @@ pub(crate) async fn files(of: &PodFiles, pods: impl IntoIterator<Item = &Tree>) 
     let wanted: BTreeMap<String, Vec<(PodFileKind, Location)>> = pods.into_iter().map(of_pod).collect();
     let places: Vec<Location> = wanted.values().flatten().map(|(_, place)| place.clone()).collect();
     let found = of.disks.of(&places).await;
-    wanted.into_iter().map(|(uid, parts)| (uid, together(parts, &found))).collect()
+    wanted.into_iter().map(|(uid, parts)| (uid, sum_files(parts, &found))).collect()
 }
 
 enum PodFileKind {
@@ -70,7 +70,7 @@ fn parts(of: &PodFiles, pod: &Tree) -> Vec<(PodFileKind, Location)> {
         let Some(volume) = pod::volume(pod, &name) else { continue };
         // Paths outside of the pod's directory belong to the machine.
         if path.starts_with(&dir) {
-            parts.push((PodFileKind::Volume { claim: claim(pod, volume), name }, place(volume, path)));
+            parts.push((PodFileKind::Volume { claim: claim(pod, volume), name }, location_of(volume, path)));
         }
     }
     parts
@@ -83,7 +83,7 @@ fn own_files(pod_dir: &Path) -> [PathBuf; 2] {
 }
 
 /// Files that the kubelet writes are counted one by one.
-fn place(volume: &Tree, path: PathBuf) -> Location {
+fn location_of(volume: &Tree, path: PathBuf) -> Location {
     const OWN: [&str; 5] = ["emptyDir", "configMap", "secret", "downwardAPI", "projected"];
     if OWN.iter().any(|kind| volume.has(kind)) { Location::Tree(path) } else { Location::Mount(path) }
 }
@@ -95,7 +95,7 @@ fn claim(pod: &Tree, volume: &Tree) -> Option<String> {
     volume.get("persistentVolumeClaim").map(|claim| claim.str("claimName").to_string())
 }
 
-fn together(parts: Vec<(PodFileKind, Location)>, found: &BTreeMap<Location, PathUsage>) -> Files {
+fn sum_files(parts: Vec<(PodFileKind, Location)>, found: &BTreeMap<Location, PathUsage>) -> Files {
     let mut files = Files::default();
     for (part, place) in parts {
         let Some(found) = found.get(&place).copied() else { continue };
@@ -196,7 +196,7 @@ mod tests {
         let found =
             |bytes: u64| PathUsage { used: DiskUsage { bytes, ..DiskUsage::default() }, ..PathUsage::default() };
         let measured = counted.iter().map(place).zip([found(5), found(7)]).collect();
-        let files = together(counted.iter().map(|path| (PodFileKind::Own, place(path))).collect(), &measured);
+        let files = sum_files(counted.iter().map(|path| (PodFileKind::Own, location_of(path))).collect(), &measured);
         assert_eq!(files.own.bytes, 12);
     }
 }

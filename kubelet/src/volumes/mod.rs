@@ -302,7 +302,7 @@ impl Volumes {
         let found = found.map_err(|failure| (failure, name.to_string()))?;
         let checked = self.check(pod, &found).await;
         checked.map_err(|failure| (failure, found.name(volume).to_string()))?;
-        let made = self.make(pod, volume, &found, state).await;
+        let made = self.mount_volume(pod, volume, &found, state).await;
         if made.is_err() && !state.done.contains_key(name) {
             self.sole().retain(|of, by| of != found.name(volume) || by != pod::uid(pod));
         }
@@ -351,7 +351,7 @@ impl Volumes {
     }
 
     /// None if nothing has changed.
-    async fn make(
+    async fn mount_volume(
         &self,
         pod: &Tree,
         volume: &Tree,

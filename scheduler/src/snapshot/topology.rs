@@ -119,7 +119,7 @@ impl Domains {
         let Some(value) = state.node.labels.get(&self.key) else { return };
         let domain = match self.numbers.get(value) {
             Some(domain) => *domain,
-            None => self.make(value),
+            None => self.add_domain(value),
         };
         self.values[domain.at()].1 += 1;
         if self.of.len() <= state.id.at() {
@@ -128,7 +128,7 @@ impl Domains {
         self.of[state.id.at()] = Some(domain);
     }
 
-    fn make(&mut self, value: &str) -> Domain {
+    fn add_domain(&mut self, value: &str) -> Domain {
         let next = Domain(u32::try_from(self.values.len()).unwrap_or(u32::MAX));
         let domain = self.free.pop().unwrap_or(next);
         if domain == next {

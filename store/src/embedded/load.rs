@@ -75,7 +75,7 @@ pub(crate) fn entry(record: &Record<'_>) -> Entry {
 }
 
 /// Removes the remains of a crash: a torn end, replaced files, incomplete files.
-pub(crate) fn tidy(disk: &dyn Disk, dir: &Path, listing: &Listing, end: &LogEnd) -> Result<()> {
+pub(crate) fn remove_remains(disk: &dyn Disk, dir: &Path, listing: &Listing, end: &LogEnd) -> Result<()> {
     if let Some(Tail { sequence, end, size }) = end.tail
         && end < size
     {

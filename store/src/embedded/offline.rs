@@ -78,7 +78,7 @@ impl DirectoryLock {
         state::write(&RealDisk, &path, header, entries, &AtomicU64::new(0))
             .map_err(|error| files::failed("write", &path, error))?;
         let listing = files::list(&RealDisk, dir)?;
-        load::tidy(&RealDisk, dir, &listing, &LogEnd { sequence: header.sequence, ..LogEnd::default() })?;
+        load::remove_remains(&RealDisk, dir, &listing, &LogEnd { sequence: header.sequence, ..LogEnd::default() })?;
         let after = sizes(dir, &files::list(&RealDisk, dir)?)?.iter().map(|(_, size)| size).sum();
         Ok((before, after))
     }

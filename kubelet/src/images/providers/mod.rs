@@ -66,7 +66,7 @@ pub enum OpenError {
 
 /// A request to a plugin that has failed.
 #[derive(Debug, thiserror::Error)]
-enum AskError {
+enum PluginError {
     #[error(transparent)]
     Exec(#[from] exec::ExecError),
     #[error(transparent)]
@@ -117,7 +117,12 @@ impl Providers {
         found
     }
 
-    async fn get_credentials(&self, provider: &Provider, pod: &Tree, image: &str) -> Result<(Tree, Source), AskError> {
+    async fn get_credentials(
+        &self,
+        provider: &Provider,
+        pod: &Tree,
+        image: &str,
+    ) -> Result<(Tree, Source), PluginError> {
         let caller = match &provider.token {
             None => ServiceAccount::default(),
             Some(rules) => match self.caller(rules, pod).await? {
@@ -151,7 +156,7 @@ impl Providers {
     }
 
     /// None if the plugin is not called for the pod's service account.
-    async fn caller(&self, rules: &TokenRules, pod: &Tree) -> Result<Option<ServiceAccount>, AskError> {
+    async fn caller(&self, rules: &TokenRules, pod: &Tree) -> Result<Option<ServiceAccount>, PluginError> {
         let (namespace, name) = (pod::namespace(pod), pod.str("spec.serviceAccountName"));
         if name.is_empty() {
             // A static pod has none.
@@ -212,22 +217,22 @@ fn registry(image: &str) -> &str {
 }
 
 /// The credentials, how long they are kept, and under which of the three keys.
-fn read(answer: &Tree, otherwise: Duration) -> Result<(Tree, Duration, usize), AskError> {
+fn read(answer: &Tree, otherwise: Duration) -> Result<(Tree, Duration, usize), PluginError> {
     let (version, kind) = (answer.str("apiVersion"), answer.str("kind"));
     if (version, kind) != (PROTOCOL, "CredentialProviderResponse") {
-        return Err(AskError::Kind { kind: kind.to_string(), version: version.to_string() });
+        return Err(PluginError::Kind { kind: kind.to_string(), version: version.to_string() });
     }
     let place = match answer.str("cacheKeyType") {
         "Image" => 0,
         "Registry" => 1,
         "Global" => 2,
-        other => return Err(AskError::CacheKeyType(other.to_string())),
+        other => return Err(PluginError::CacheKeyType(other.to_string())),
     };
     let length = match answer.str("cacheDuration") {
         "" => Some(otherwise),
         said => time::parse_duration(said).ok().and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos),
     };
-    let length = length.ok_or_else(|| AskError::CacheDuration(answer.str("cacheDuration").to_string()))?;
+    let length = length.ok_or_else(|| PluginError::CacheDuration(answer.str("cacheDuration").to_string()))?;
     Ok((answer.at("auth").clone(), length, place))
 }
 

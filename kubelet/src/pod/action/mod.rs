@@ -68,7 +68,7 @@ pub(crate) async fn run(action: &Tree, target: &Target<'_>, timeout: Duration, a
             return run_command(exec, target, timeout).await;
         }
         if let Some(get) = action.get("httpGet") {
-            return ask_http(get, target, agent).await;
+            return probe_http(get, target, agent).await;
         }
         if let Some(tcp) = action.get("tcpSocket") {
             return connect(tcp, target).await;
@@ -177,7 +177,7 @@ fn url(get: &Tree, target: &Target<'_>) -> Result<HttpTarget, ActionError> {
     Ok(HttpTarget::new(scheme, format!("{}:{port}", bracketed(host(get, target))), get.str("path")))
 }
 
-async fn ask_http(get: &Tree, target: &Target<'_>, agent: &str) -> Outcome {
+async fn probe_http(get: &Tree, target: &Target<'_>, agent: &str) -> Outcome {
     match answered(get, target, agent).await {
         Ok(answer) if answer.status < 200 || answer.status >= 400 => {
             Outcome::Failure(format!("HTTP probe failed with statuscode: {}", answer.status))

@@ -23,22 +23,22 @@ pub enum SystemctlError {
 
 /// Starts a slice and limits it until the machine is started again.
 pub(crate) fn set(slice: &str, resources: &Resources, unified: bool) -> Result<(), SystemctlError> {
-    ask(&["start", slice])?;
+    run_systemctl(&["start", slice])?;
     let properties = properties(resources, unified);
     if properties.is_empty() {
         return Ok(());
     }
     let properties: Vec<&str> = properties.iter().map(String::as_str).collect();
-    ask(&[&["set-property", "--runtime", slice], properties.as_slice()].concat())
+    run_systemctl(&[&["set-property", "--runtime", slice], properties.as_slice()].concat())
 }
 
 /// Stops a slice and reverts its limits.
 pub(crate) fn remove(slice: &str) -> Result<(), SystemctlError> {
-    ask(&["stop", slice])?;
-    ask(&["revert", slice])
+    run_systemctl(&["stop", slice])?;
+    run_systemctl(&["revert", slice])
 }
 
-fn ask(args: &[&str]) -> Result<(), SystemctlError> {
+fn run_systemctl(args: &[&str]) -> Result<(), SystemctlError> {
     let output = Command::new("systemctl").args(args).output();
     let args = args.join(" ");
     match output {

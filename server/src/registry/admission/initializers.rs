@@ -20,7 +20,7 @@ pub(crate) fn mutate<'a>(
 ) -> PluginFuture<'a> {
     let object = object.filter(|object| object.has("metadata") && concerns(attributes))?;
     match (attributes.operation, old) {
-        (Operation::Create, _) if is_pending(object) => Some(Box::pin(create_given(attributes, object))),
+        (Operation::Create, _) if is_pending(object) => Some(Box::pin(create_with_initializers(attributes, object))),
         (Operation::Create, _) => {
             set_pending(attributes, object);
             None
@@ -74,7 +74,7 @@ fn find<'a>(configurations: &'a [Tree], group: &str, version: &str, plural: &str
     names
 }
 
-async fn create_given(attributes: &Attributes<'_>, object: &mut Tree) -> Result<(), Status> {
+async fn create_with_initializers(attributes: &Attributes<'_>, object: &mut Tree) -> Result<(), Status> {
     check_right(attributes, "create with initializers denied").await?;
     normalize(object);
     let mut errors = Errors::new();
