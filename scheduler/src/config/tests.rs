@@ -72,6 +72,7 @@ profiles:
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // A table.
 fn errors_have_field_paths() {
     let profile = |rest: &str| format!("profiles: [{{{rest}}}]");
     let args = |name: &str, args: &str| profile(&format!("pluginConfig: [{{name: {name}, args: {{{args}}}}}]"));

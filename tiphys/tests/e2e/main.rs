@@ -1,6 +1,9 @@
 //! Tests of the real binary with real clients, each with its own server and directory. A missing tool fails the test:
 //! `./test` installs all of them.
 
+// The limit is for production code: the steps of a test stay in one function.
+#![allow(clippy::too_many_lines)]
+
 mod agent;
 mod bench;
 #[path = "../../../runtime/tests/shared/busybox.rs"]
