@@ -196,7 +196,7 @@ mod tests {
         let found =
             |bytes: u64| PathUsage { used: DiskUsage { bytes, ..DiskUsage::default() }, ..PathUsage::default() };
         let measured = counted.iter().map(place).zip([found(5), found(7)]).collect();
-        let files = sum_files(counted.iter().map(|path| (PodFileKind::Own, location_of(path))).collect(), &measured);
+        let files = sum_files(counted.iter().map(|path| (PodFileKind::Own, place(path))).collect(), &measured);
         assert_eq!(files.own.bytes, 12);
     }
 }
