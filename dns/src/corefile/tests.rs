@@ -58,6 +58,7 @@ fn accepts_the_corefile_of_kubeadm() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // A table.
 fn accepts_stub_domains_and_options() {
     let text = "
         consul.local:53, example.org {

@@ -54,6 +54,7 @@ fn plan(spec: &str, lines: &str) -> String {
 const CLUSTER_IP: &str = "spec: {type: ClusterIP, clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1], ports: [{port: 80}]}";
 
 #[test]
+#[allow(clippy::too_many_lines)] // A table.
 fn plans() {
     let node_port = |more: &str| {
         format!(
