@@ -148,9 +148,10 @@ impl MetadataMonitor {
     /// Starts followers of new resources and stops those of removed ones. Resources of unavailable API services are
     /// kept.
     fn sync_followers(self: &Arc<MetadataMonitor>, found: &Discovery) {
-        let wanted: BTreeSet<&ServedResource> = found.resources.iter().filter(|served| is_followable(served)).collect();
+        let desired: BTreeSet<&ServedResource> =
+            found.resources.iter().filter(|served| is_followable(served)).collect();
         let mut followed = self.followed();
-        let gone = |served: &ServedResource| !wanted.contains(served) && !found.is_stale(&served.group);
+        let gone = |served: &ServedResource| !desired.contains(served) && !found.is_stale(&served.group);
         let gone: Vec<ServedResource> = followed.keys().filter(|served| gone(served)).cloned().collect();
         for served in gone {
             if let Some(ended) = followed.remove(&served) {
@@ -161,7 +162,7 @@ impl MetadataMonitor {
                 }
             }
         }
-        for served in wanted {
+        for served in desired {
             if !followed.contains_key(served) {
                 followed.insert(served.clone(), self.start_follower(served.clone()));
             }

@@ -95,16 +95,16 @@ fn request(
         resource: resource.clone(),
         request: request.clone(),
     };
-    let (wanted, mut found, mut mappings) = (container.requests[position].1, 0, Vec::new());
+    let (desired, mut found, mut mappings) = (container.requests[position].1, 0, Vec::new());
     for request in reusable.iter().flatten() {
         found += request.count;
         mappings.push(mapping(&request.name));
-        if found >= wanted {
+        if found >= desired {
             return (None, mappings);
         }
     }
     let request =
-        ContainerRequest { name: Str::from(format!("container-{at}-request-{position}")), count: wanted - found };
+        ContainerRequest { name: Str::from(format!("container-{at}-request-{position}")), count: desired - found };
     mappings.push(mapping(&request.name));
     (Some(request), mappings)
 }

@@ -105,14 +105,14 @@ impl NodeWorker {
             return Ok(None);
         }
         let (now, client) = (shared.clock.now(), &shared.clients[number as usize]);
-        let answer = match node::plan(number, seen.as_deref(), now.seconds) {
+        let response = match node::plan(number, seen.as_deref(), now.seconds) {
             node::Step::Nothing => None,
             node::Step::Create(object) => Some(client.create(NODES, "", &object).await?),
             node::Step::Report(report) => {
                 Some(client.patch(NODES, "", key, "status", Patch::Strategic(&report)).await?)
             }
         };
-        let uid = answer.as_ref().or(seen.as_deref()).map_or("", |node| node.str("metadata.uid"));
+        let uid = response.as_ref().or(seen.as_deref()).map_or("", |node| node.str("metadata.uid"));
         let next = match due {
             Some(due) if due > now.seconds => due,
             Some(_) => now.seconds + RENEW_SECONDS,

@@ -21,8 +21,8 @@ pub struct Runtime {
 pub(crate) type Result<T> = std::result::Result<T, Status>;
 
 macro_rules! calls {
-    ($($name:ident: $of:ident.$call:ident($request:ident) -> $answer:ident;)*) => { $(
-        pub(crate) async fn $name(&self, request: cri::$request) -> Result<cri::$answer> {
+    ($($name:ident: $of:ident.$call:ident($request:ident) -> $response:ident;)*) => { $(
+        pub(crate) async fn $name(&self, request: cri::$request) -> Result<cri::$response> {
             self.$of.$call(request).await
         }
     )* };
@@ -93,14 +93,14 @@ impl Runtime {
     /// None if the sandbox was removed meanwhile.
     async fn sandbox(&self, pod_sandbox_id: String) -> Result<Option<state::Sandbox>> {
         let request = cri::PodSandboxStatusRequest { pod_sandbox_id, verbose: false };
-        let answer = optional(self.service.pod_sandbox_status(request).await)?;
-        Ok(answer.and_then(|answer| answer.status).map(|status| state::sandbox(&status)))
+        let response = optional(self.service.pod_sandbox_status(request).await)?;
+        Ok(response.and_then(|response| response.status).map(|status| state::sandbox(&status)))
     }
 
     async fn container(&self, sandbox: &str, container_id: String) -> Result<Option<state::Container>> {
         let request = cri::ContainerStatusRequest { container_id, verbose: false };
-        let answer = optional(self.service.container_status(request).await)?;
-        Ok(answer.and_then(|answer| answer.status).map(|status| state::container(sandbox, status)))
+        let response = optional(self.service.container_status(request).await)?;
+        Ok(response.and_then(|response| response.status).map(|status| state::container(sandbox, status)))
     }
 
     /// The UIDs of all pods in the runtime, each with a mark of its newest change.
@@ -140,13 +140,13 @@ impl Runtime {
 }
 
 /// Something that does not exist any more need not be stopped.
-fn ignore_not_found<T>(answer: Result<T>) -> Result<()> {
-    optional(answer).map(drop)
+fn ignore_not_found<T>(response: Result<T>) -> Result<()> {
+    optional(response).map(drop)
 }
 
-fn optional<T>(answer: Result<T>) -> Result<Option<T>> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
+fn optional<T>(response: Result<T>) -> Result<Option<T>> {
+    match response {
+        Ok(response) => Ok(Some(response)),
         Err(status) if status.code() == cri::Code::NotFound => Ok(None),
         Err(status) => Err(status),
     }

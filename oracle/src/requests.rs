@@ -101,18 +101,18 @@ fn is_pod_level(resource: &str) -> bool {
 
 /// A running container uses its actual resources until a resize is complete.
 fn container_requests(pod: &Tree, container: &Tree, statuses: &str, defaults: &[(&str, i64)]) -> Amounts {
-    let wanted = amounts(container.map("resources.requests"));
+    let desired = amounts(container.map("resources.requests"));
     let path = format!("status.{statuses}");
     let is_own = |status: &&Tree| status.str("name") == container.str("name") && status.has("resources");
     let status = pod.list(&path).iter().find(is_own);
     let mut all = match status {
-        Some(status) if is_infeasible(pod) => allocated_requests(status).unwrap_or(wanted),
+        Some(status) if is_infeasible(pod) => allocated_requests(status).unwrap_or(desired),
         Some(status) => {
-            let mut all = wanted;
+            let mut all = desired;
             raise(&mut all, &allocated_requests(status).unwrap_or_default());
             all
         }
-        None => wanted,
+        None => desired,
     };
     for (name, amount) in defaults {
         all.entry(name.to_string()).or_insert(*amount);

@@ -6,17 +6,17 @@ use super::requests::{Amounts, allocatable, requests, requests_nonzero, used, us
 use super::{Case, MAX_SCORE, Strategy, Verdict};
 
 pub(crate) fn fit(case: &Case<'_>, node: &Tree) -> Verdict {
-    let (room, used, wanted) = (allocatable(node), used(case, node), requests(case.pod));
+    let (room, used, requested) = (allocatable(node), used(case, node), requests(case.pod));
     let mut reasons = Vec::new();
     let pods = case.world.pods_on(node.str("metadata.name")).count() as i64;
     if pods + 1 > amount(&room, "pods") {
         reasons.push("Too many pods".to_string());
     }
     let mut unresolvable = false;
-    for (name, wanted) in in_order(&wanted).filter(|(name, _)| !is_ignored(case, name)) {
-        if wanted > 0 && wanted > amount(&room, name) - amount(&used, name) {
+    for (name, requested) in in_order(&requested).filter(|(name, _)| !is_ignored(case, name)) {
+        if requested > 0 && requested > amount(&room, name) - amount(&used, name) {
             reasons.push(format!("Insufficient {name}"));
-            unresolvable |= wanted > amount(&room, name);
+            unresolvable |= requested > amount(&room, name);
         }
     }
     match (reasons.is_empty(), unresolvable) {
@@ -56,9 +56,9 @@ struct Load {
 }
 
 pub(crate) fn score_fit(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
-    let wanted = requests_nonzero(case.pod);
+    let requested = requests_nonzero(case.pod);
     let score = |node: &&Tree| {
-        let loads = loads(&case.settings.fit_resources, &wanted, &used_nonzero(case, node), &allocatable(node));
+        let loads = loads(&case.settings.fit_resources, &requested, &used_nonzero(case, node), &allocatable(node));
         match &case.settings.strategy {
             Strategy::LeastAllocated => weighted(&loads, |load| least(load.after, load.room)),
             Strategy::MostAllocated => weighted(&loads, |load| load.after.min(load.room) * MAX_SCORE / load.room),
@@ -69,12 +69,12 @@ pub(crate) fn score_fit(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
 }
 
 /// Resources that the node does not have do not count, nor special ones that the pod does not request.
-fn loads(resources: &[(String, i64)], wanted: &Amounts, used: &Amounts, room: &Amounts) -> Vec<Load> {
-    let counts = |name: &str| amount(room, name) != 0 && (FIRST.contains(&name) || amount(wanted, name) != 0);
+fn loads(resources: &[(String, i64)], requested: &Amounts, used: &Amounts, room: &Amounts) -> Vec<Load> {
+    let counts = |name: &str| amount(room, name) != 0 && (FIRST.contains(&name) || amount(requested, name) != 0);
     let resources = resources.iter().filter(|(name, _)| counts(name));
     let load = |(name, weight): &(String, i64)| {
         let before = amount(used, name);
-        Load { before, after: before + amount(wanted, name), room: amount(room, name), weight: *weight }
+        Load { before, after: before + amount(requested, name), room: amount(room, name), weight: *weight }
     };
     resources.map(load).collect()
 }
@@ -114,13 +114,13 @@ fn interpolate(shape: &[(i64, i64)], percent: i64) -> i64 {
 
 /// Above the middle if the pod makes the allocation more even, below it if less.
 pub(crate) fn score_balance(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
-    let wanted = requests(case.pod);
+    let requested = requests(case.pod);
     let resources: Vec<(String, i64)> = case.settings.balanced_resources.iter().map(|name| (name.clone(), 1)).collect();
-    if resources.iter().all(|(name, _)| amount(&wanted, name) == 0) {
+    if resources.iter().all(|(name, _)| amount(&requested, name) == 0) {
         return None;
     }
     let score = |node: &&Tree| {
-        let loads = loads(&resources, &wanted, &used(case, node), &allocatable(node));
+        let loads = loads(&resources, &requested, &used(case, node), &allocatable(node));
         let half = MAX_SCORE / 2;
         let evener = evenness(&loads, |load| load.after) - evenness(&loads, |load| load.before);
         half + (half + evener) / 2

@@ -109,9 +109,9 @@ pub fn apply(
             None
         }
         Backend::Vxlan { vni, port, .. } => {
-            let wanted = Vxlan { vni, port, local: own.host, device: local.link.index };
+            let desired = Vxlan { vni, port, local: own.host, device: local.link.index };
             let mtu = local.link.mtu.saturating_sub(config.overhead(is_ipv4));
-            Some(ensure_device(rtnl, &name, &wanted, own_mac(node, vni, is_ipv4), mtu)?)
+            Some(ensure_device(rtnl, &name, &desired, own_mac(node, vni, is_ipv4), mtu)?)
         }
     };
     if let Some(device) = device {
@@ -123,9 +123,9 @@ pub fn apply(
 }
 
 /// A device with another configuration is replaced.
-fn ensure_device(rtnl: &mut Rtnl, name: &str, wanted: &Vxlan, mac: Mac, mtu: u32) -> Result<u32, Error> {
+fn ensure_device(rtnl: &mut Rtnl, name: &str, desired: &Vxlan, mac: Mac, mtu: u32) -> Result<u32, Error> {
     if let Some(link) = rtnl.link(name)? {
-        if rtnl.vxlan(name)?.as_ref() == Some(wanted) && link.mac == mac && link.mtu == mtu {
+        if rtnl.vxlan(name)?.as_ref() == Some(desired) && link.mac == mac && link.mtu == mtu {
             if !link.up {
                 rtnl.set_up(link.index)?;
             }
@@ -133,24 +133,24 @@ fn ensure_device(rtnl: &mut Rtnl, name: &str, wanted: &Vxlan, mac: Mac, mtu: u32
         }
         rtnl.delete_link(name)?;
     }
-    match rtnl.add_vxlan(name, wanted, mac, mtu) {
-        Err(error) if error.is(Errno::EXIST) => return Err(Error::Taken { vni: wanted.vni, port: wanted.port }),
+    match rtnl.add_vxlan(name, desired, mac, mtu) {
+        Err(error) if error.is(Errno::EXIST) => return Err(Error::Taken { vni: desired.vni, port: desired.port }),
         created => created?,
     }
     // Addresses of links are not used: nodes know each other from the API.
     let _ = network::sysctl::set(&format!("ipv6/conf/{name}/accept_ra"), "0");
-    rtnl.link(name)?.map(|link| link.index).ok_or(Error::NoDevice(wanted.local))
+    rtnl.link(name)?.map(|link| link.index).ok_or(Error::NoDevice(desired.local))
 }
 
 /// The first address of the node's range, from which the node itself sends to pods of other nodes.
 fn ensure_address(rtnl: &mut Rtnl, device: u32, pod_cidr: IpNet) -> Result<(), Error> {
-    let wanted = IpNet::host(pod_cidr.network().address);
+    let desired = IpNet::host(pod_cidr.network().address);
     let known = rtnl.addresses(device)?;
-    for other in known.iter().filter(|address| !address.link_local && address.net != wanted) {
+    for other in known.iter().filter(|address| !address.link_local && address.net != desired) {
         rtnl.delete_address(device, other.net)?;
     }
-    if !known.iter().any(|address| address.net == wanted) {
-        rtnl.add_address(device, wanted)?;
+    if !known.iter().any(|address| address.net == desired) {
+        rtnl.add_address(device, desired)?;
     }
     Ok(())
 }
@@ -163,25 +163,25 @@ fn vxlan_hops(plan: &Plan) -> impl Iterator<Item = (IpAddr, Mac, IpAddr)> + '_ {
 }
 
 fn apply_neighbours(rtnl: &mut Rtnl, device: u32, plan: &Plan) -> Result<(), Error> {
-    let wanted: BTreeMap<IpAddr, Mac> = vxlan_hops(plan).map(|(gateway, mac, _)| (gateway, mac)).collect();
+    let desired: BTreeMap<IpAddr, Mac> = vxlan_hops(plan).map(|(gateway, mac, _)| (gateway, mac)).collect();
     let known: BTreeMap<IpAddr, Mac> =
         rtnl.neighbours(device)?.into_iter().map(|known| (known.address, known.mac)).collect();
-    for address in known.keys().filter(|address| !address.is_multicast() && !wanted.contains_key(address)) {
+    for address in known.keys().filter(|address| !address.is_multicast() && !desired.contains_key(address)) {
         ignore_missing(rtnl.delete_neighbour(device, *address))?;
     }
-    for (address, mac) in wanted.iter().filter(|(address, mac)| known.get(address) != Some(mac)) {
+    for (address, mac) in desired.iter().filter(|(address, mac)| known.get(address) != Some(mac)) {
         rtnl.set_neighbour(&Neighbour { device, address: *address, mac: *mac })?;
     }
     Ok(())
 }
 
 fn apply_forwardings(rtnl: &mut Rtnl, device: u32, plan: &Plan) -> Result<(), Error> {
-    let wanted: Vec<Forwarding> = vxlan_hops(plan).map(|(_, mac, host)| Forwarding { mac, host }).collect();
+    let desired: Vec<Forwarding> = vxlan_hops(plan).map(|(_, mac, host)| Forwarding { mac, host }).collect();
     let known = rtnl.forwardings(device)?;
-    for entry in known.iter().filter(|entry| !wanted.contains(entry)) {
+    for entry in known.iter().filter(|entry| !desired.contains(entry)) {
         ignore_missing(rtnl.delete_forwarding(device, entry))?;
     }
-    for entry in wanted.iter().filter(|entry| !known.contains(entry)) {
+    for entry in desired.iter().filter(|entry| !known.contains(entry)) {
         rtnl.set_forwarding(device, entry)?;
     }
     Ok(())
@@ -205,7 +205,7 @@ fn apply_routes(
             Some(Route { protocol: Some(PROTOCOL), ..Route::new(*cidr, Some(*host), local.link.index) })
         }
     };
-    let wanted: Vec<Route> = plan.hops.iter().filter_map(to_route).collect();
+    let desired: Vec<Route> = plan.hops.iter().filter_map(to_route).collect();
     let is_same =
         |one: &Route, other: &Route| (one.to, one.gateway, one.device) == (other.to, other.gateway, other.device);
     let mut known = Vec::new();
@@ -217,10 +217,10 @@ fn apply_routes(
             }),
         );
     }
-    for route in known.iter().filter(|route| !wanted.iter().any(|other| is_same(other, route))) {
+    for route in known.iter().filter(|route| !desired.iter().any(|other| is_same(other, route))) {
         ignore_missing(rtnl.delete_route(route))?;
     }
-    for route in wanted.iter().filter(|route| !known.iter().any(|other| is_same(other, route))) {
+    for route in desired.iter().filter(|route| !known.iter().any(|other| is_same(other, route))) {
         rtnl.add_route(route)?;
     }
     Ok(())

@@ -37,8 +37,8 @@ impl Controller {
         }
         let ways = plan::auto_approvals(&request, &asked.subject);
         for way in &ways {
-            let answer = self.context.client.create(REVIEWS, "", &plan::access_review(&request, way)).await?;
-            if answer.bool("status.allowed") {
+            let response = self.context.client.create(REVIEWS, "", &plan::access_review(&request, way)).await?;
+            if response.bool("status.allowed") {
                 return self.approve(name, &request, way).await;
             }
         }

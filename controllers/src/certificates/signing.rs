@@ -53,15 +53,15 @@ impl Controller {
     }
 
     fn sign(&self, request: &Tree, ca: &Ca) -> std::result::Result<Tree, x509::Error> {
-        let asked = Request::decode(request.str("spec.request"))?;
+        let requested = Request::decode(request.str("spec.request"))?;
         let now = self.context.now_seconds();
         let usages = plan::usages(request);
-        if let Err(why) = plan::check(request.str("spec.signerName"), &asked.subject, &usages) {
+        if let Err(why) = plan::check(request.str("spec.signerName"), &requested.subject, &usages) {
             return Ok(plan::failed(request, &why.to_string(), now));
         }
         let time = plan::duration(request, self.context.options.cluster_signing_duration);
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX / 4);
-        Ok(plan::signed(request, &ca.sign(&asked, &usages, now, seconds)?))
+        Ok(plan::signed(request, &ca.sign(&requested, &usages, now, seconds)?))
     }
 }
 

@@ -97,8 +97,8 @@ endpoints:
 - {addresses: [10.0.0.1]}
 ",
         );
-        let wanted = [("a/ready", true), ("a/silent", true), ("a/unready", false), ("a/ends", false)];
-        assert_eq!(endpoint_states(&slice), wanted.map(|(key, is_in)| (key.to_string(), is_in)));
+        let desired = [("a/ready", true), ("a/silent", true), ("a/unready", false), ("a/ends", false)];
+        assert_eq!(endpoint_states(&slice), desired.map(|(key, is_in)| (key.to_string(), is_in)));
     }
 
     #[test]

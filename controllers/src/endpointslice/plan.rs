@@ -138,7 +138,7 @@ fn plan_family(observed: &ObservedState<'_>, family: &'static str) -> Changes {
         of_family.partition(|slice| is_owned_by(slice, observed.service));
     let there = by_ports(owned.iter().copied());
     let mut changes = Changes { delete: stray.into_iter().cloned().collect(), ..Changes::default() };
-    let mut wanted = BTreeSet::new();
+    let mut desired = BTreeSet::new();
     for (key, (ports, mut endpoints)) in groups(observed, family) {
         if is_by_zone_size(observed.service) {
             keep_hints(&mut endpoints, there.get(&key).map_or(&[], Vec::as_slice));
@@ -146,9 +146,9 @@ fn plan_family(observed: &ObservedState<'_>, family: &'static str) -> Changes {
         let empty = empty_slice(observed.service, family, &ports, labels(observed.service));
         let template = Template { empty, owns_annotations: false, max_endpoints: observed.max_endpoints };
         changes.append(pack(&template, there.get(&key).map_or(&[], Vec::as_slice), endpoints));
-        wanted.insert(key);
+        desired.insert(key);
     }
-    changes.delete.extend(obsolete_groups(&there, &wanted));
+    changes.delete.extend(obsolete_groups(&there, &desired));
     keep_one(observed, family, owned.len(), &mut changes);
     changes
 }

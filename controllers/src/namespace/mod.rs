@@ -97,8 +97,8 @@ impl Controller {
         self.waiting.set(name, outcome.left.values().map(|left| left.count).sum());
         if outcome.is_empty() {
             let finalized = plan::finalized(&namespace);
-            let answer = self.context.client.update_subresource(NAMESPACES, "", name, "finalize", &finalized).await;
-            return ignore_not_found(answer).map(|_| Outcome::Done);
+            let response = self.context.client.update_subresource(NAMESPACES, "", name, "finalize", &finalized).await;
+            return ignore_not_found(response).map(|_| Outcome::Done);
         }
         match outcome.pause_seconds() {
             Some(seconds) if outcome.failures.is_empty() && outcome.stale.is_empty() => {

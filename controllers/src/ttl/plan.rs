@@ -40,9 +40,9 @@ impl ClusterSize {
 
     /// The annotation to merge into a node; None if it is up to date.
     pub(super) fn patch(self, node: &Tree) -> Option<Tree> {
-        let wanted = STEPS[self.step].seconds.to_string();
-        (node.map("metadata.annotations").str(ANNOTATION) != wanted)
-            .then(|| tree! { "metadata" => tree! { "annotations" => tree! { ANNOTATION => wanted } } })
+        let desired = STEPS[self.step].seconds.to_string();
+        (node.map("metadata.annotations").str(ANNOTATION) != desired)
+            .then(|| tree! { "metadata" => tree! { "annotations" => tree! { ANNOTATION => desired } } })
     }
 }
 

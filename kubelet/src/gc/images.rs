@@ -85,8 +85,8 @@ pub(crate) fn to_free(capacity: u64, available: u64, gc: &ImageGc) -> Option<u64
     if used_percent < u128::from(gc.high_threshold) {
         return None;
     }
-    let wanted = u128::from(capacity) * u128::from(100 - gc.low_threshold.min(100)) / 100;
-    Some(u64::try_from(wanted).unwrap_or(u64::MAX).saturating_sub(available))
+    let desired = u128::from(capacity) * u128::from(100 - gc.low_threshold.min(100)) / 100;
+    Some(u64::try_from(desired).unwrap_or(u64::MAX).saturating_sub(available))
 }
 
 fn seconds(duration: Duration) -> i64 {

@@ -234,8 +234,8 @@ impl Collector {
 
     /// Capacity and available bytes of the image file system.
     async fn disk(&self) -> Result<(u64, u64), GcError> {
-        let answer = self.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await?;
-        let first = answer.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id);
+        let response = self.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await?;
+        let first = response.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id);
         let place = first.map(|id| id.mountpoint).ok_or(GcError::NoImageFilesystem)?;
         let looked = tokio::task::spawn_blocking(move || machine::filesystem(Path::new(&place)));
         let found = looked.await.ok().flatten().unwrap_or_default();
@@ -336,7 +336,7 @@ impl Collector {
         let request = cri::ContainerStatusRequest { container_id: id.to_string(), verbose: false };
         let status = self.runtime.service.container_status(request).await;
         self.runtime.remove(id).await?;
-        let Some(status) = status.ok().and_then(|answer| answer.status) else { return Ok(()) };
+        let Some(status) = status.ok().and_then(|response| response.status) else { return Ok(()) };
         logs::remove(Path::new(&status.log_path));
         logs::remove_link(&self.config, id);
         Ok(())

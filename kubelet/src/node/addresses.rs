@@ -97,14 +97,14 @@ fn missing(name: &str) -> AddressError {
 /// IPv4 comes first unless a family is requested.
 fn own(host: &dyn Host, name: &str, hostname: &str, is_v6: Option<bool>) -> Option<IpAddr> {
     let families = is_v6.map_or(vec![false, true], |is_v6| vec![is_v6]);
-    let wanted = |address: &IpAddr| families.contains(&address.is_ipv6());
-    if let Some(address) = hostname.parse().ok().filter(wanted) {
+    let desired = |address: &IpAddr| families.contains(&address.is_ipv6());
+    if let Some(address) = hostname.parse().ok().filter(desired) {
         return Some(address);
     }
     let known: Vec<IpAddr> = host.resolve_host(name).into_iter().filter(|address| is_far(*address)).collect();
     let of = |is_v6: &bool| known.iter().copied().find(|address| address.is_ipv6() == *is_v6 && host.has(*address));
     let named = families.iter().find_map(of);
-    named.or_else(|| families.iter().find_map(|is_v6| host.default_route_address(*is_v6)).filter(wanted))
+    named.or_else(|| families.iter().find_map(|is_v6| host.default_route_address(*is_v6)).filter(desired))
 }
 
 /// Whether other machines can reach the address.

@@ -233,9 +233,9 @@ impl Node {
     async fn register(&self) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
-            let (wanted, events) = self.desired_node().await;
-            self.see(wanted.clone());
-            match self.try_register(&wanted).await {
+            let (desired, events) = self.desired_node().await;
+            self.see(desired.clone());
+            match self.try_register(&desired).await {
                 Ok(is_new) => {
                     tracing::info!(node = self.config.node_name, is_new, "registered");
                     if is_new {
@@ -263,8 +263,8 @@ impl Node {
     }
 
     /// Whether the node is new.
-    async fn try_register(&self, wanted: &Tree) -> Result<bool> {
-        match self.client.create(NODES, "", wanted).await {
+    async fn try_register(&self, desired: &Tree) -> Result<bool> {
+        match self.client.create(NODES, "", desired).await {
             Err(error) if error.is_already_exists() => {}
             created => {
                 self.see(created?);
@@ -273,7 +273,7 @@ impl Node {
         }
         let name = self.config.node_name.as_str();
         let mut found = self.client.get(NODES, "", name).await?;
-        if let Some(patch) = register::reconcile(wanted, &found) {
+        if let Some(patch) = register::reconcile(desired, &found) {
             found = self.client.patch(NODES, "", name, "status", Patch::Strategic(&patch)).await?;
         }
         self.see(found);
@@ -406,13 +406,13 @@ impl Node {
     }
 
     async fn runtime(&self, now: i64) -> Runtime {
-        let answer = self.runtime_client.status().await;
-        let has_answered = answer.is_some();
+        let response = self.runtime_client.status().await;
+        let has_answered = response.is_some();
         let (before, answered) = {
             let progress = self.progress();
             (progress.runtime.clone(), progress.answered)
         };
-        let mut runtime = runtime::runtime(&before, answer, answered.map(|last| now - last));
+        let mut runtime = runtime::runtime(&before, response, answered.map(|last| now - last));
         if has_answered && (runtime.version.is_empty() || before.health != Health::Ready) {
             runtime.version = self.runtime_client.version().await.unwrap_or_default();
         }

@@ -22,8 +22,8 @@ pub(crate) struct RuntimeClient {
 impl RuntimeClient {
     /// None if the runtime does not respond.
     pub(crate) async fn version(&self) -> Option<String> {
-        let answer = self.in_time(self.runtime.version(VersionRequest { version: String::new() })).await?;
-        Some(format!("{}://{}", answer.runtime_name, answer.runtime_version))
+        let response = self.in_time(self.runtime.version(VersionRequest { version: String::new() })).await?;
+        Some(format!("{}://{}", response.runtime_name, response.runtime_version))
     }
 
     pub(crate) async fn status(&self) -> Option<StatusResponse> {
@@ -31,8 +31,8 @@ impl RuntimeClient {
     }
 
     pub(crate) async fn images(&self) -> Option<Vec<Image>> {
-        let answer = self.in_time(self.images.list_images(ListImagesRequest { filter: None })).await?;
-        Some(images(answer.images))
+        let response = self.in_time(self.images.list_images(ListImagesRequest { filter: None })).await?;
+        Some(images(response.images))
     }
 
     /// Sends a configuration to the runtime; None if the runtime does not accept it in time.
@@ -42,7 +42,7 @@ impl RuntimeClient {
 
     async fn in_time<T>(&self, call: cri::BoxFuture<'_, T>) -> Option<T> {
         match tokio::time::timeout(self.timeout, call).await {
-            Ok(Ok(answer)) => Some(answer),
+            Ok(Ok(response)) => Some(response),
             Ok(Err(status)) => {
                 tracing::debug!(error = status.message(), "failed to call the container runtime");
                 None
@@ -64,8 +64,8 @@ fn images(found: Vec<cri::Image>) -> Vec<Image> {
 }
 
 /// The state after a response, or after so many seconds without one.
-pub(crate) fn runtime(before: &Runtime, answer: Option<StatusResponse>, silent_seconds: Option<i64>) -> Runtime {
-    let Some(answer) = answer else {
+pub(crate) fn runtime(before: &Runtime, response: Option<StatusResponse>, silent_seconds: Option<i64>) -> Runtime {
+    let Some(response) = response else {
         let health = match silent_seconds {
             None => Health::Unknown,
             Some(seconds) if seconds > SILENCE_SECONDS => Health::Down,
@@ -73,7 +73,7 @@ pub(crate) fn runtime(before: &Runtime, answer: Option<StatusResponse>, silent_s
         };
         return Runtime { health, ..before.clone() };
     };
-    let conditions = answer.status.unwrap_or_default().conditions;
+    let conditions = response.status.unwrap_or_default().conditions;
     let wrong = |kind: &str| match conditions.iter().find(|condition| condition.r#type == kind) {
         None => Some("<nil>".to_string()),
         Some(condition) if condition.status => None,
@@ -87,13 +87,13 @@ pub(crate) fn runtime(before: &Runtime, answer: Option<StatusResponse>, silent_s
             user_namespaces: features.user_namespaces,
         }
     };
-    let mut handlers: Vec<Handler> = answer.runtime_handlers.into_iter().map(handler).collect();
+    let mut handlers: Vec<Handler> = response.runtime_handlers.into_iter().map(handler).collect();
     handlers.sort();
     Runtime {
         version: before.version.clone(),
         health: wrong("RuntimeReady").map_or(Health::Ready, Health::NotReady),
         network: wrong("NetworkReady").map_or(Network::Ready, Network::NotReady),
         handlers,
-        supplemental_groups_policy: answer.features.map(|features| features.supplemental_groups_policy),
+        supplemental_groups_policy: response.features.map(|features| features.supplemental_groups_policy),
     }
 }

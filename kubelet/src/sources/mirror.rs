@@ -29,22 +29,22 @@ pub(crate) enum Step {
 /// The steps after which each static pod has its mirror pod, and no mirror pod is without its static pod. A mirror pod
 /// is orphaned only if all sources are known.
 pub(crate) fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>], all_known: bool) -> Vec<Step> {
-    let wanted: BTreeMap<(&str, &str), &Arc<Tree>> =
+    let desired: BTreeMap<(&str, &str), &Arc<Tree>> =
         statics.iter().map(|own| ((pod::namespace(own), pod::name(own)), own)).collect();
     let mut steps = Vec::new();
     let mut shown = Vec::new();
     for mirror in seen.iter().filter(|seen| pod::is_mirror(seen)) {
         let key = (pod::namespace(mirror), pod::name(mirror));
-        let own = wanted.get(&key).filter(|own| pod::annotation(mirror, pod::MIRROR) == pod::uid(own));
+        let own = desired.get(&key).filter(|own| pod::annotation(mirror, pod::MIRROR) == pod::uid(own));
         match own {
             Some(_) if !pod::is_deleted(mirror) => shown.push(key),
-            None if !all_known && !wanted.contains_key(&key) => {}
+            None if !all_known && !desired.contains_key(&key) => {}
             // A mirror pod that a client has deleted is removed, and created again.
             _ => steps.push(Step::Delete(key.0.to_string(), key.1.to_string(), pod::uid(mirror).to_string())),
         }
     }
     let taken = |key: &(&str, &str)| seen.iter().any(|seen| (pod::namespace(seen), pod::name(seen)) == *key);
-    let missing = wanted.iter().filter(|(key, _)| !shown.contains(*key) && !taken(key));
+    let missing = desired.iter().filter(|(key, _)| !shown.contains(*key) && !taken(key));
     steps.extend(missing.map(|(_, own)| Step::Create(pod::uid(own).to_string())));
     steps
 }

@@ -22,10 +22,10 @@ pub(crate) fn has_nodes(volume: &Tree) -> bool {
 
 /// Checks that this node can access the volume.
 pub(crate) fn check_node_affinity(volume: &Tree, node: &Tree) -> Result<(), Failure> {
-    let wanted = NodeSelector::read(volume.at("spec.nodeAffinity.required"));
+    let desired = NodeSelector::read(volume.at("spec.nodeAffinity.required"));
     let labels = node.map("metadata.labels").iter();
     let labels = Labels::from_iter(labels.map(|(key, value)| (key, value.as_str().unwrap_or_default())));
-    if !has_nodes(volume) || wanted.matches(node.str("metadata.name"), &labels) {
+    if !has_nodes(volume) || desired.matches(node.str("metadata.name"), &labels) {
         return Ok(());
     }
     let step = if is_block(volume) { Step::MapAffinity } else { Step::MountAffinity };
@@ -65,10 +65,10 @@ mod tests {
             (format!("{{{}}}", by("zone", "b")), Some("MountVolume.NodeAffinity check")),
             (format!("{{volumeMode: Block, {}}}", by("disk", "x")), Some("MapVolume.NodeAffinity check")),
         ];
-        for (spec, wanted) in cases {
+        for (spec, desired) in cases {
             let volume = api::tree! { "spec" => api::yaml::decode(spec.as_bytes()).unwrap() };
             let failed = check_node_affinity(&volume, &node).err();
-            assert_eq!(failed.as_ref().map(|failure| failure.step.operation()), wanted, "{spec}");
+            assert_eq!(failed.as_ref().map(|failure| failure.step.operation()), desired, "{spec}");
             assert!(failed.is_none_or(|failure| failure.source.to_string() == "no matching NodeSelectorTerms"));
         }
     }
@@ -77,9 +77,9 @@ mod tests {
     fn read_write_once_pod_is_exclusive() {
         let cases =
             [("[ReadWriteOncePod]", true), ("[ReadWriteOnce]", false), ("[ReadWriteOncePod, ReadOnlyMany]", false)];
-        for (modes, wanted) in cases {
+        for (modes, desired) in cases {
             let volume = format!("spec: {{accessModes: {modes}}}");
-            assert_eq!(is_exclusive(&api::yaml::decode(volume.as_bytes()).unwrap()), wanted, "{modes}");
+            assert_eq!(is_exclusive(&api::yaml::decode(volume.as_bytes()).unwrap()), desired, "{modes}");
         }
     }
 }

@@ -96,13 +96,13 @@ impl Tokens {
 }
 
 async fn request_token(client: &Client, pod: &Tree, key: &Key, now: i64) -> client::Result<Token> {
-    let answer =
+    let response =
         client.create_subresource(ACCOUNTS, pod::namespace(pod), &key.account, "token", &request(pod, key)).await;
-    let answer = answer?;
-    let text = answer.str("status.token").to_string();
+    let response = response?;
+    let text = response.str("status.token").to_string();
     // The server may have shortened its life. Its clock may differ from ours: only the length counts.
-    let seconds = answer.int("spec.expirationSeconds").unwrap_or(key.seconds);
-    let expiration = answer.str("status.expirationTimestamp").to_string();
+    let seconds = response.int("spec.expirationSeconds").unwrap_or(key.seconds);
+    let expiration = response.str("status.expirationTimestamp").to_string();
     Ok(Token { text, due: now + use_seconds(seconds), expiration, expires: now.saturating_add(seconds), seconds })
 }
 

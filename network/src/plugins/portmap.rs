@@ -201,8 +201,8 @@ fn del(call: &Call<'_>) -> Result<(), Error> {
 fn check(call: &Call<'_>) -> Result<(), Error> {
     let conf = Conf::read(call.conf)?;
     let previous = call.chained()?;
-    let (_, wanted) = plan(&conf, &pod_addresses(&previous), &call.owner());
-    match call.table(|table| table::missing(table, &wanted))? {
+    let (_, desired) = plan(&conf, &pod_addresses(&previous), &call.owner());
+    match call.table(|table| table::missing(table, &desired))? {
         Some(map) => Err(Error::internal(format!("a host port is missing in {map}"))),
         None => Ok(()),
     }

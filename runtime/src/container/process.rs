@@ -69,8 +69,8 @@ fn set_rlimit(limit: &Rlimit) -> Result<Option<String>> {
     let Some(resource) = resource(&limit.name) else {
         return refused(format!("unknown resource limit {:?}", limit.name));
     };
-    let wanted = rustix::process::Rlimit { current: Some(limit.soft), maximum: Some(limit.hard) };
-    match rustix::process::setrlimit(resource, wanted) {
+    let desired = rustix::process::Rlimit { current: Some(limit.soft), maximum: Some(limit.hard) };
+    match rustix::process::setrlimit(resource, desired) {
         Ok(()) => Ok(None),
         Err(rustix::io::Errno::PERM) => {
             let most = rustix::process::getrlimit(resource).maximum;

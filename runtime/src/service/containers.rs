@@ -54,8 +54,8 @@ impl Service {
 
     /// All blocking work, in an order that leaves nothing unrecorded after a crash.
     fn record_container(&self, sandbox: &Arc<Sandbox>, id: &str, config: ContainerConfig) -> Result<Arc<Container>> {
-        let wanted = config.image.clone().unwrap_or_default().image;
-        let image = self.local_image(&wanted)?;
+        let desired = config.image.clone().unwrap_or_default().image;
+        let image = self.local_image(&desired)?;
         let directory = sandbox.directory.join(id);
         private::create_dir(&directory).context(|| format!("creating {}", directory.display()))?;
         let rootfs = self.0.images.prepare(id, &image.id).map_err(|e| Error::Refused(e.chain()))?;
@@ -122,8 +122,8 @@ impl Service {
     }
 
     /// An image that is present.
-    fn local_image(&self, wanted: &str) -> Result<Arc<Image>> {
-        self.0.images.get(wanted).ok_or_else(|| Error::NotFound(format!("image {wanted:?} is not present")))
+    fn local_image(&self, desired: &str) -> Result<Arc<Image>> {
+        self.0.images.get(desired).ok_or_else(|| Error::NotFound(format!("image {desired:?} is not present")))
     }
 
     /// The target of a shared PID namespace has to be a running container of the same pod.

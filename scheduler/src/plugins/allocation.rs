@@ -37,11 +37,11 @@ impl Allocation {
 
     /// With the requests of pods.
     pub(crate) fn requested(spec: &Spec, node: &NodeState, name: &str) -> Option<Allocation> {
-        let wanted = spec.requests.get(name);
-        if wanted == 0 && !matches!(name, "cpu" | "memory" | "ephemeral-storage") {
+        let desired = spec.requests.get(name);
+        if desired == 0 && !matches!(name, "cpu" | "memory" | "ephemeral-storage") {
             return None;
         }
-        Allocation::new(node.node.allocatable.get(name), node.requested.get(name) + wanted)
+        Allocation::new(node.node.allocatable.get(name), node.requested.get(name) + desired)
     }
 
     fn new(offered: i64, taken: i64) -> Option<Allocation> {

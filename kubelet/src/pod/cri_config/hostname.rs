@@ -14,8 +14,8 @@ pub(crate) fn of(pod: &Tree, cluster_domain: &str) -> (String, String) {
     if !instead.is_empty() {
         return (instead.to_string(), String::new());
     }
-    let wanted = pod.str("spec.hostname");
-    let name = if wanted.is_empty() { shortened(pod::name(pod)) } else { wanted.to_string() };
+    let desired = pod.str("spec.hostname");
+    let name = if desired.is_empty() { shortened(pod::name(pod)) } else { desired.to_string() };
     let subdomain = pod.str("spec.subdomain");
     let domain = match subdomain {
         "" => String::new(),

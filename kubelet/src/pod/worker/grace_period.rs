@@ -54,10 +54,10 @@ pub(crate) async fn shortened(given: &mut watch::Receiver<GracePeriod>) {
 }
 
 /// The shortest requested grace period; None for the pod's own.
-pub(crate) fn requested(wanted: &DesiredPod, ended: Option<&Termination>) -> Option<i64> {
-    let endings = [ended, wanted.ending.as_ref()].into_iter().flatten();
+pub(crate) fn requested(desired: &DesiredPod, ended: Option<&Termination>) -> Option<i64> {
+    let endings = [ended, desired.ending.as_ref()].into_iter().flatten();
     let of_node = endings.filter_map(|ending| ending.grace_seconds);
-    of_node.chain(wanted.pod.int("metadata.deletionGracePeriodSeconds")).min()
+    of_node.chain(desired.pod.int("metadata.deletionGracePeriodSeconds")).min()
 }
 
 pub(crate) fn own(pod: &Tree) -> i64 {
@@ -95,8 +95,8 @@ mod tests {
             if let Some(seconds) = deletion {
                 pod.child("metadata").set("deletionGracePeriodSeconds", seconds);
             }
-            let wanted = DesiredPod { pod: Arc::new(pod), is_removed: false, ending: later.map(ending) };
-            assert_eq!(requested(&wanted, known.map(ending).as_ref()), expected, "{deletion:?} {known:?} {later:?}");
+            let desired = DesiredPod { pod: Arc::new(pod), is_removed: false, ending: later.map(ending) };
+            assert_eq!(requested(&desired, known.map(ending).as_ref()), expected, "{deletion:?} {known:?} {later:?}");
         }
     }
 

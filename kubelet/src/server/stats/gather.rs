@@ -61,8 +61,8 @@ fn ephemeral(pod: &Tree) -> Vec<String> {
 
 /// The file system of images, and the space that images use.
 async fn images(host: &dyn Host) -> Option<Filesystem> {
-    let answer = host.images().image_fs_info(ImageFsInfoRequest {}).await.ok()?;
-    let usage = answer.image_filesystems.into_iter().next()?;
+    let response = host.images().image_fs_info(ImageFsInfoRequest {}).await.ok()?;
+    let usage = response.image_filesystems.into_iter().next()?;
     let of = machine::filesystem(Path::new(&usage.fs_id.unwrap_or_default().mountpoint)).unwrap_or_default();
     let used = value(&usage.used_bytes).unwrap_or(0);
     let inodes_used = value(&usage.inodes_used).unwrap_or(0);

@@ -21,8 +21,8 @@ fn plan<'a>(context: &'a VolumeContext<'a>) -> PlanFuture<'a> {
 
 fn decide(source: &Tree, persistent: Option<&Tree>, read_only: bool, is_device: bool) -> Plan {
     let path = PathBuf::from(source.str("path"));
-    let wanted = persistent.map(|volume| volume.list("spec.mountOptions")).unwrap_or_default();
-    let options = wanted.iter().filter_map(Tree::as_str).map(str::to_string).collect();
+    let desired = persistent.map(|volume| volume.list("spec.mountOptions")).unwrap_or_default();
+    let options = desired.iter().filter_map(Tree::as_str).map(str::to_string).collect();
     if persistent.is_some_and(|volume| volume.str("spec.volumeMode") == "Block") {
         return Plan::Device { path, read_only };
     }

@@ -78,8 +78,8 @@ async fn certificate(context: &VolumeContext<'_>, source: &Tree, index: usize) -
         ("keyPath", has.key.clone()),
         ("certificateChainPath", has.chain.clone()),
     ];
-    let wanted = parts.into_iter().filter(|(field, _)| !source.str(field).is_empty());
-    let files = wanted.map(|(field, text)| (source.str(field).to_string(), private(context, text.into_bytes())));
+    let desired = parts.into_iter().filter(|(field, _)| !source.str(field).is_empty());
+    let files = desired.map(|(field, text)| (source.str(field).to_string(), private(context, text.into_bytes())));
     Ok((files.collect(), Some(has.due)))
 }
 

@@ -54,8 +54,8 @@ fn check_pod(call: &Call<'_>, previous: &AddResult) -> Result<(), Error> {
     }
     let routes = rtnl.routes(link.index)?;
     for route in &previous.routes {
-        let wanted = pod::resolve(route, previous, link.index)?;
-        if !routes.iter().any(|found| found.to == wanted.to && found.gateway == wanted.gateway) {
+        let desired = pod::resolve(route, previous, link.index)?;
+        if !routes.iter().any(|found| found.to == desired.to && found.gateway == desired.gateway) {
             return Err(Error::internal(format!("{ifname} has lost the route to {}", route.to)));
         }
     }

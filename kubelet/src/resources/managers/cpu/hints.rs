@@ -10,22 +10,22 @@ use crate::model::pod;
 
 impl Policy {
     pub(crate) fn hints(&self, state: &State, pod: &Tree, spec: &Tree) -> Hints {
-        let wanted = requests::cpus(pod, spec);
-        if wanted == 0 {
+        let desired = requests::cpus(pod, spec);
+        if desired == 0 {
             return Hints::new();
         }
         let hints = match state.of(pod::uid(pod), spec.str("name")) {
-            Some(has) if has.len() != wanted => Vec::new(),
-            Some(has) => self.hints_for_amount(has, &CpuSet::default(), wanted),
-            None => self.hints_for_amount(&state.shared.without(&self.reserved), &state.reusable(pod), wanted),
+            Some(has) if has.len() != desired => Vec::new(),
+            Some(has) => self.hints_for_amount(has, &CpuSet::default(), desired),
+            None => self.hints_for_amount(&state.shared.without(&self.reserved), &state.reusable(pod), desired),
         };
         named(hints)
     }
 
     /// For the pod as a whole.
     pub(crate) fn pod_hints(&self, state: &State, pod: &Tree) -> Hints {
-        let wanted = requests::at_once(pod, |spec| requests::cpus(pod, spec) as u64);
-        let Some(wanted) = usize::try_from(wanted).ok().filter(|wanted| *wanted > 0) else { return Hints::new() };
+        let desired = requests::at_once(pod, |spec| requests::cpus(pod, spec) as u64);
+        let Some(desired) = usize::try_from(desired).ok().filter(|desired| *desired > 0) else { return Hints::new() };
         let mut has = CpuSet::default();
         for spec in requests::containers(pod) {
             let Some(cpus) = state.of(pod::uid(pod), spec.str("name")) else { continue };
@@ -34,23 +34,24 @@ impl Policy {
             }
             has = has.with(cpus);
         }
-        if has.len() == wanted {
-            return named(self.hints_for_amount(&has, &CpuSet::default(), wanted));
+        if has.len() == desired {
+            return named(self.hints_for_amount(&has, &CpuSet::default(), desired));
         }
         let reusable = state.reusable(pod).with(&has);
-        named(self.hints_for_amount(&state.shared.without(&self.reserved), &reusable, wanted))
+        named(self.hints_for_amount(&state.shared.without(&self.reserved), &reusable, desired))
     }
 
-    fn hints_for_amount(&self, free: &CpuSet, reusable: &CpuSet, wanted: usize) -> Vec<Hint> {
+    fn hints_for_amount(&self, free: &CpuSet, reusable: &CpuSet, desired: usize) -> Vec<Hint> {
         let machine = &self.machine;
         let count = |cpus: &CpuSet, mask: Mask| {
             cpus.iter().filter(|cpu| machine.cpus.get(cpu).is_some_and(|cpu| mask.has(cpu.node))).count()
         };
         let all = machine.all();
         let nodes: Vec<u32> = machine.parts(&all, |cpu| cpu.node).into_keys().collect();
-        let holds = |mask: Mask| count(&all, mask) >= wanted;
+        let holds = |mask: Mask| count(&all, mask) >= desired;
         // Reused CPUs must be among them.
-        let fits = |mask: Mask| count(reusable, mask) == reusable.len() && count(free, mask) + reusable.len() >= wanted;
+        let fits =
+            |mask: Mask| count(reusable, mask) == reusable.len() && count(free, mask) + reusable.len() >= desired;
         let mut hints = hints(&nodes, holds, fits);
         if self.options.align_by_socket {
             self.prefer_sockets(&mut hints, &nodes, holds);

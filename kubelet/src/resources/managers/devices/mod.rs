@@ -129,9 +129,9 @@ impl Devices {
     /// The registered resources that a container requests.
     fn requested_devices(&self, spec: &Tree) -> BTreeMap<String, usize> {
         let state = self.state();
-        let mut wanted = requests::devices(spec);
-        wanted.retain(|resource, _| state.inventory.resources.contains_key(resource));
-        wanted
+        let mut desired = requests::devices(spec);
+        desired.retain(|resource, _| state.inventory.resources.contains_key(resource));
+        desired
     }
 
     /// The registered resources.
@@ -144,40 +144,40 @@ impl Devices {
     }
 
     pub(crate) fn hints(&self, pod: &Tree, spec: &Tree) -> Hints {
-        let wanted = self.requested_devices(spec);
+        let desired = self.requested_devices(spec);
         let state = self.state();
-        let hint = |(resource, wanted): (String, usize)| {
+        let hint = |(resource, desired): (String, usize)| {
             let has = state.inventory.ids(pod::uid(pod), spec.str("name"), &resource);
             let reusable = state.inventory.reusable(pod, &resource);
-            let hints = state.inventory.hints(&self.nodes, &resource, has.as_ref(), &reusable, wanted);
+            let hints = state.inventory.hints(&self.nodes, &resource, has.as_ref(), &reusable, desired);
             (resource, hints)
         };
-        wanted.into_iter().map(hint).collect()
+        desired.into_iter().map(hint).collect()
     }
 
     /// For the pod as a whole.
     pub(crate) fn pod_hints(&self, pod: &Tree) -> Hints {
         let amounts =
             |spec: &Tree| self.requested_devices(spec).into_iter().map(|(name, count)| (name, count as u64)).collect();
-        let wanted = requests::at_once_by_name(pod, amounts);
+        let desired = requests::at_once_by_name(pod, amounts);
         let state = self.state();
-        let hint = |(resource, wanted): (String, u64)| {
+        let hint = |(resource, desired): (String, u64)| {
             let ids = requests::containers(pod)
                 .filter_map(|spec| state.inventory.ids(pod::uid(pod), spec.str("name"), &resource));
             let has: Ids = ids.flatten().collect();
             let has = Some(has).filter(|has| !has.is_empty());
-            let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-            let hints = state.inventory.hints(&self.nodes, &resource, has.as_ref(), &Ids::new(), wanted);
+            let desired = usize::try_from(desired).unwrap_or(usize::MAX);
+            let hints = state.inventory.hints(&self.nodes, &resource, has.as_ref(), &Ids::new(), desired);
             (resource, hints)
         };
-        wanted.into_iter().map(hint).collect()
+        desired.into_iter().map(hint).collect()
     }
 
     /// Assigns a container its devices. Its plugins are called one after the other; only one pod is admitted at a time.
     pub(crate) async fn allocate(&self, pod: &Tree, spec: &Tree, near: Option<Mask>) -> Result<(), DeviceError> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
-        for (resource, wanted) in self.requested_devices(spec) {
-            let choice = self.state().inventory.choose(pod, name, &resource, wanted, near)?;
+        for (resource, desired) in self.requested_devices(spec) {
+            let choice = self.state().inventory.choose(pod, name, &resource, desired, near)?;
             let Some(choice) = choice else { continue };
             let plugin = self.state().plugins.get(&resource).cloned();
             let plugin = plugin.ok_or_else(|| DeviceError::UnknownPlugin(resource.clone()))?;
