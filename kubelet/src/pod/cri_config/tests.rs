@@ -135,6 +135,7 @@ fn resolvers_follow_the_policy() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // A table.
 fn reads_variables_of_all_sources() {
     let spec = read(
         "
