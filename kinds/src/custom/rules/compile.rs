@@ -112,3 +112,61 @@ fn checked(text: &str, env: &Env, wanted: &Type, texts: Texts) -> Result<Program
         None => Ok(program),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiled(ty: &str, rule: &str) -> CompiledRule {
+        let read = |text: &str| api::json::decode(text.as_bytes()).expect("valid JSON");
+        let props = read(ty);
+        let declared = cel::Schema::from_tree(&props).expect("a schema").declare();
+        compile(&read(rule), &props, declared.as_ref(), |_| Expressions::Stored)
+    }
+
+    #[test]
+    fn errors_say_what_cannot_be_used() {
+        let integer = r#"{"type":"integer"}"#;
+        let cases = [
+            (r#"{"rule":"self"}"#, "cel expression must evaluate to a bool", ""),
+            (r#"{"rule":"self >"}"#, "compilation failed: ERROR: <input>:1:7: Syntax error: ", ""),
+            (r#"{"rule":"'a'.matches('[')"}"#, "compilation failed: ERROR: <input>:1:13: ", ""),
+            (r#"{"rule":"self > 0","messageExpression":"self"}"#, "", "messageExpression must evaluate to a string"),
+            (r#"{"rule":"self > 0","messageExpression":"other"}"#, "", "messageExpression compilation failed: ERROR: "),
+            (r#"{"rule":" "}"#, "", ""),
+            (r#"{"rule":"self > oldSelf","messageExpression":"string(oldSelf)"}"#, "", ""),
+        ];
+        for (rule, error, message_error) in cases {
+            let got = compiled(integer, rule);
+            for (got, want) in [(got.error, error), (got.message_error, message_error)] {
+                let got = got.unwrap_or_default();
+                assert!(got.starts_with(want) && got.is_empty() == want.is_empty(), "{rule}: {got}");
+            }
+        }
+    }
+
+    #[test]
+    fn old_self_is_optional_if_the_rule_says_so() {
+        let integer = r#"{"type":"integer"}"#;
+        let cases = [
+            (r#"{"rule":"self > oldSelf"}"#, true, true),
+            (r#"{"rule":"self > 0"}"#, true, false),
+            (r#"{"rule":"self > oldSelf","optionalOldSelf":true}"#, false, false),
+            (r#"{"rule":"oldSelf.hasValue()","optionalOldSelf":true}"#, true, true),
+            (r#"{"rule":"oldSelf.hasValue()"}"#, false, false),
+        ];
+        for (rule, is_valid, uses_old_self) in cases {
+            let got = compiled(integer, rule);
+            assert_eq!((got.error.is_none(), got.uses_old_self), (is_valid, uses_old_self), "{rule}: {:?}", got.error);
+        }
+    }
+
+    #[test]
+    fn costs_grow_with_the_declared_sizes() {
+        let list = |most: usize| format!(r#"{{"type":"array","maxItems":{most},"items":{{"type":"integer"}}}}"#);
+        let rule = r#"{"rule":"self.all(x, x > 0)","messageExpression":"self.map(x, string(x)).join()"}"#;
+        let (small, large) = (compiled(&list(10), rule), compiled(&list(1000), rule));
+        assert!(large.max_cost > small.max_cost * 50, "{} {}", small.max_cost, large.max_cost);
+        assert!(small.message_max_cost > 0 && large.message_max_cost > 0);
+    }
+}

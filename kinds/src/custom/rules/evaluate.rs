@@ -285,3 +285,6 @@ fn correlated<'a>(item: &Tree, old: &'a Tree, keys: &[Str]) -> Option<&'a Tree> 
     let mut found = old.as_list()?.iter().filter(|_| !keys.is_empty()).filter(is_same);
     found.next().filter(|_| found.next().is_none())
 }
+
+#[cfg(test)]
+mod tests;
