@@ -52,6 +52,7 @@ pub use admissionregistration::expressions::{
     ExpressionError, ExpressionKind, PolicyCompiler, compile_match_condition,
 };
 pub use admissionregistration::type_check::{ExpressionWarning, check_types};
+pub use apiextensions::structural_violations;
 pub use kind::{
     Column, Context, Conversion, Kind, Lifecycle, ScalePaths, Selectable, StatusRules, Subresource, User, Verb,
 };

@@ -93,6 +93,9 @@ impl Controller {
         if let Some(changed) = plan::check_approval(&object, &self.now()) {
             object = self.update_status(&changed).await?;
         }
+        if let Some(changed) = plan::check_structure(&object, &self.now()) {
+            object = self.update_status(&changed).await?;
+        }
         if let Some(changed) =
             plan::accept_names(&object, |name| self.definitions.count(BY_NAME, name) > 0, &self.now())
         {

@@ -199,6 +199,41 @@ pub(crate) fn check_approval(object: &Tree, now: &str) -> Option<Tree> {
     Some(out)
 }
 
+/// The condition of schemas that are not structural; None if it stays as it is.
+pub(crate) fn check_structure(object: &Tree, now: &str) -> Option<Tree> {
+    const NAME: &str = "NonStructuralSchema";
+    let mut out = object.clone();
+    match violations(object) {
+        Some(message) => {
+            let condition = Condition { name: NAME, status: "True", reason: "Violations", message };
+            if condition.is_in(object) {
+                return None;
+            }
+            set_condition(&mut out, &condition, now);
+        }
+        None => {
+            find(object, NAME)?;
+            out.child("status").list_entry("conditions").retain(|condition| condition.str("type") != NAME);
+        }
+    }
+    Some(out)
+}
+
+/// The violations as one text, each once.
+fn violations(object: &Tree) -> Option<String> {
+    let mut texts: Vec<String> = Vec::new();
+    for error in kinds::structural_violations(object).iter().map(ToString::to_string) {
+        if !texts.contains(&error) {
+            texts.push(error);
+        }
+    }
+    match texts.as_slice() {
+        [] => None,
+        [only] => Some(only.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
+    }
+}
+
 fn approval(object: &Tree) -> Option<Condition> {
     const NAME: &str = "KubernetesAPIApprovalPolicyConformant";
     let group = object.str("spec.group");
@@ -347,6 +382,31 @@ mod tests {
         assert!(refused.at("status.acceptedNames.kind").is_null());
         let freed = accept_names(&refused, in_use(&[&refused]), "t").expect("a change");
         assert!(is_true(&freed, "NamesAccepted"));
+    }
+
+    #[test]
+    fn schemas_that_are_not_structural_are_reported() {
+        let with = |props: Tree| {
+            let version = tree! { "name" => "v1", "schema" => tree! { "openAPIV3Schema" => props } };
+            tree! { "spec" => tree! { "group" => "e.com", "versions" => list![version] } }
+        };
+        let typed = tree! { "type" => "object", "properties" => tree! { "a" => tree! { "type" => "string" } } };
+        assert_eq!(check_structure(&with(typed.clone()), "t"), None);
+        let open = tree! { "type" => "object", "properties" => tree! { "a" => tree! {}, "b" => tree! {} } };
+        let found = check_structure(&with(open), "t").expect("a condition");
+        let at = |name: &str| {
+            let schema = "spec.versions[0].schema.openAPIV3Schema";
+            format!("{schema}.properties[{name}].type: Required value: must not be empty for specified object fields")
+        };
+        assert_eq!(summary(&found), [format!("NonStructuralSchema=True Violations: [{}, {}]", at("a"), at("b"))]);
+        assert_eq!(check_structure(&found, "t"), None, "it is known");
+        let mut repaired = with(typed);
+        repaired.set("status", found.at("status").clone());
+        assert_eq!(summary(&check_structure(&repaired, "t").expect("a change")), [""; 0]);
+        repaired.child("spec").set("preserveUnknownFields", true);
+        let found = check_structure(&repaired, "t").expect("a change");
+        let message = "spec.preserveUnknownFields: Invalid value: true: must be false";
+        assert_eq!(summary(&found), [format!("NonStructuralSchema=True Violations: {message}")]);
     }
 
     #[test]

@@ -3,3 +3,5 @@
 pub(crate) mod custom_resource_definition;
 mod printed;
 mod validate;
+
+pub use validate::structural_violations;

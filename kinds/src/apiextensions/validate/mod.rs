@@ -336,6 +336,25 @@ fn validate_names(names: &Tree, path: &Path<'_>, errors: &mut Errors) {
     list("categories", errors);
 }
 
+/// What makes the schemas of a stored definition not structural. New definitions cannot have such schemas, but those of
+/// older servers can.
+pub fn structural_violations(definition: &Tree) -> Errors {
+    let mut errors = Errors::new();
+    let spec = Path::root("spec");
+    if definition.bool("spec.preserveUnknownFields") {
+        errors.invalid(&spec.field("preserveUnknownFields"), true, "must be false");
+    }
+    let versions = spec.field("versions");
+    for (index, version) in definition.list("spec.versions").iter().enumerate() {
+        let props = version.at("schema.openAPIV3Schema");
+        if !props.is_null() {
+            let path = versions.index(index);
+            structural::validate(props, &path.field("schema").field("openAPIV3Schema"), &mut errors);
+        }
+    }
+    errors
+}
+
 fn validate_schema(schema: &Tree, has_status: bool, options: &Options<'_>, path: &Path<'_>, errors: &mut Errors) {
     let props = schema.at("openAPIV3Schema");
     if props.is_null() {
