@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use crate::fairness::{ConcurrencyGuard, Flow};
 use crate::metrics::RequestGauge;
 use crate::request::cpu_permits::CpuPermits;
+use crate::request::deadline::Deadline;
 use crate::request::head::RequestHead;
 use crate::request::negotiate::Media;
 use crate::request::request_body::RequestBody;
@@ -54,6 +55,8 @@ pub(crate) struct Call {
     pub delivery: Delivery,
     /// The timeout of the call; None if it has no deadline.
     pub timeout: Option<Duration>,
+    /// The end of the timeout.
+    pub deadline: Deadline,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
     /// Counts the call among those in flight.
@@ -112,6 +115,7 @@ pub(crate) struct Origin<'a> {
     pub head: &'a RequestHead,
     /// The object in the body, as it was sent.
     pub object: Option<&'a (Media, Bytes)>,
+    pub deadline: Deadline,
     pub audit: &'a AuditRecord,
 }
 
@@ -133,6 +137,7 @@ impl Call {
             seats: Seats::default(),
             delivery: Delivery::default(),
             timeout: None,
+            deadline: Deadline::NONE,
             warnings: Vec::new(),
             in_flight: None,
             started: Instant::now(),
@@ -156,7 +161,7 @@ impl Call {
 
     /// The part of this request that the write path and admission may read.
     pub(crate) fn origin(&self) -> Origin<'_> {
-        Origin { head: &self.head, object: self.content.object.as_ref(), audit: &self.audit }
+        Origin { head: &self.head, object: self.content.object.as_ref(), deadline: self.deadline, audit: &self.audit }
     }
 
     /// Reads the body, and keeps it for the audit log if that records it.

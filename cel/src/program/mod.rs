@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::check::Checked;
 use crate::estimate::{self, CostEstimate, SizeEstimator};
 use crate::library::TimeZones;
-use crate::limits::PER_CALL_LIMIT;
+use crate::limits::{MAX_STEPS, PER_CALL_LIMIT};
 use crate::types::Type;
 use crate::value::{CostTracker, EvalError, Value};
 
@@ -46,10 +46,11 @@ impl<'a, const N: usize> Activation<'a> for [(&str, Value<'a>); N] {
     }
 }
 
-/// The cost limits of an evaluation.
+/// The limits of an evaluation: its cost, and where the cost does not bound the time, its elementary steps.
 #[derive(Clone, Copy)]
 pub struct Budget<'b> {
     limit: u64,
+    steps: u64,
     interrupt: Option<&'b dyn Fn() -> bool>,
 }
 
@@ -62,7 +63,14 @@ impl Default for Budget<'_> {
 impl<'b> Budget<'b> {
     /// A limit of the cost.
     pub fn new(limit: u64) -> Budget<'b> {
-        Budget { limit, interrupt: None }
+        Budget { limit, steps: MAX_STEPS, interrupt: None }
+    }
+
+    /// Lowers the limit of the steps, for evaluations that share one. An evaluation that exceeds it is interrupted.
+    #[must_use]
+    pub fn steps(mut self, steps: u64) -> Budget<'b> {
+        self.steps = steps.min(MAX_STEPS);
+        self
     }
 
     /// Checks now and then whether the evaluation should stop, such as after a deadline.
@@ -79,6 +87,8 @@ pub struct Evaluation<'a> {
     pub result: Result<Value<'a>, EvalError>,
     /// The cost, also of a failed evaluation.
     pub cost: u64,
+    /// The number of elementary steps, which bound the time.
+    pub steps: u64,
 }
 
 /// A compiled expression. It is shared between threads, and each evaluation has its own state.
@@ -134,11 +144,11 @@ impl Program {
 
     /// Evaluates the expression.
     pub fn evaluate<'a>(&self, activation: &dyn Activation<'a>, budget: Budget<'_>) -> Evaluation<'a> {
-        let tracker = CostTracker::new(budget.limit, budget.interrupt);
+        let tracker = CostTracker::new(budget.limit, budget.steps, budget.interrupt);
         let result = match &self.root {
             Ok(root) => eval::Evaluator::new(self, activation, &tracker).eval(root),
             Err(error) => Err(error.clone()),
         };
-        Evaluation { result, cost: tracker.cost() }
+        Evaluation { result, cost: tracker.cost(), steps: tracker.steps() }
     }
 }

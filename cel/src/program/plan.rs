@@ -214,7 +214,7 @@ impl Planner<'_> {
         if let [Node::Const(value)] = &args[..]
             && conversions::is_conversion(name)
         {
-            let tracker = CostTracker::new(u64::MAX, None);
+            let tracker = CostTracker::without_cost_limit();
             return function(&Call::new(&tracker, None), std::slice::from_ref(value)).map(Node::Const);
         }
         let regex = match args.get(1) {

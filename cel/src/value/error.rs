@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::limits::MAX_STEPS;
+
 /// Why an evaluation has no value. `&&`, `||`, `all` and `exists` can absorb errors, except those that cancel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
@@ -46,9 +48,6 @@ impl EvalError {
     }
 }
 
-/// The elementary steps of one evaluation. Some functions cost less than they do, such as comparisons of nested lists;
-/// the steps bound the time where the cost does not.
-const MAX_STEPS: u64 = 20_000_000;
 /// An interruption is looked for after as many steps.
 const CHECK_STEPS: u64 = 1 << 14;
 
@@ -56,18 +55,28 @@ const CHECK_STEPS: u64 = 1 << 14;
 pub(crate) struct CostTracker<'m> {
     cost: Cell<u64>,
     limit: u64,
+    max_steps: u64,
     steps: Cell<u64>,
     checked: Cell<u64>,
     interrupt: Option<&'m dyn Fn() -> bool>,
 }
 
 impl<'m> CostTracker<'m> {
-    pub(crate) fn new(limit: u64, interrupt: Option<&'m dyn Fn() -> bool>) -> CostTracker<'m> {
-        CostTracker { cost: Cell::new(0), limit, steps: Cell::new(0), checked: Cell::new(0), interrupt }
+    pub(crate) fn new(limit: u64, max_steps: u64, interrupt: Option<&'m dyn Fn() -> bool>) -> CostTracker<'m> {
+        CostTracker { cost: Cell::new(0), limit, max_steps, steps: Cell::new(0), checked: Cell::new(0), interrupt }
+    }
+
+    /// For parts of an expression that are evaluated when it is compiled.
+    pub(crate) fn without_cost_limit() -> CostTracker<'m> {
+        CostTracker::new(u64::MAX, MAX_STEPS, None)
     }
 
     pub(crate) fn cost(&self) -> u64 {
         self.cost.get()
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.get()
     }
 
     pub(crate) fn charge(&self, cost: u64) -> Result<(), EvalError> {
@@ -85,7 +94,7 @@ impl<'m> CostTracker<'m> {
     pub(crate) fn step(&self, steps: usize) -> Result<(), EvalError> {
         let total = self.steps.get().saturating_add(steps as u64);
         self.steps.set(total);
-        if total > MAX_STEPS {
+        if total > self.max_steps {
             return Err(EvalError::Interrupted);
         }
         if total - self.checked.get() >= CHECK_STEPS {

@@ -7,7 +7,7 @@ use jsonpath::text_of;
 
 use super::column_path::ColumnPath;
 use super::metadata::{self, MetadataError};
-use super::rules::{self, RuleSet};
+use super::rules::{self, EvaluationOptions, Interrupt, RuleSet};
 use super::schema::Schema;
 use super::{list_types, prune, types, validate};
 use crate::{cells, meta, names};
@@ -122,8 +122,8 @@ impl CustomKind {
         }
     }
 
-    /// Validates a new object.
-    pub fn validate_create(&self, object: &Tree, errors: &mut Errors) {
+    /// Validates a new object. An interruption of its rules is an error.
+    pub fn validate_create(&self, object: &Tree, interrupt: Interrupt<'_>, errors: &mut Errors) {
         if !self.validate_type(object, errors) {
             return;
         }
@@ -137,22 +137,22 @@ impl CustomKind {
         validate::validate(object, None, &self.schema, "", errors);
         self.validate_scale(object, true, errors);
         self.validate_structure(object, None, errors);
-        self.evaluate_rules(object, None, errors);
+        self.evaluate_rules(object, None, interrupt, errors);
     }
 
     /// Validates an update; the metadata is validated by the caller.
-    pub fn validate_update(&self, object: &Tree, old: &Tree, errors: &mut Errors) {
+    pub fn validate_update(&self, object: &Tree, old: &Tree, interrupt: Interrupt<'_>, errors: &mut Errors) {
         if !self.validate_type(object, errors) {
             return;
         }
         validate::validate(object, Some(old), &self.schema, "", errors);
         self.validate_scale(object, true, errors);
         self.validate_structure(object, Some(old), errors);
-        self.evaluate_rules(object, Some(old), errors);
+        self.evaluate_rules(object, Some(old), interrupt, errors);
     }
 
     /// Validates an update of the status.
-    pub fn validate_status(&self, object: &Tree, old: &Tree, errors: &mut Errors) {
+    pub fn validate_status(&self, object: &Tree, old: &Tree, interrupt: Interrupt<'_>, errors: &mut Errors) {
         if !self.validate_type(object, errors) {
             return;
         }
@@ -161,17 +161,18 @@ impl CustomKind {
         }
         self.validate_scale(object, false, errors);
         self.validate_lists(object, Some(old), errors);
-        self.evaluate_rules(object, Some(old), errors);
+        self.evaluate_rules(object, Some(old), interrupt, errors);
     }
 
     /// Rules expect values of the right types and sizes.
-    fn evaluate_rules(&self, object: &Tree, old: Option<&Tree>, errors: &mut Errors) {
+    fn evaluate_rules(&self, object: &Tree, old: Option<&Tree>, interrupt: Interrupt<'_>, errors: &mut Errors) {
         let Some(rules) = &self.rules else { return };
         if validate::blocks_rules(errors) {
             let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
             return errors.invalid(&Path::nil(), Value::raw("null"), why);
         }
-        rules::evaluate(rules, object, old, old.is_some(), &Path::nil(), errors);
+        let options = EvaluationOptions { ratchets: old.is_some(), interrupt: Some(interrupt) };
+        rules::evaluate(rules, object, old, options, &Path::nil(), errors);
     }
 
     fn validate_type(&self, object: &Tree, errors: &mut Errors) -> bool {

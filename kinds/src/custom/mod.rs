@@ -24,6 +24,7 @@ pub use kind::{CustomColumn, CustomKind, CustomScale};
 pub use metadata::MetadataError;
 pub(crate) use metadata::{conform_embedded as conform_metadata, validate_embedded};
 pub(crate) use prune::prune_value;
-pub(crate) use rules::{CompiledRule, RuleSet, compile as compile_rule, evaluate as evaluate_rules};
+pub use rules::Interrupt;
+pub(crate) use rules::{CompiledRule, EvaluationOptions, RuleSet, compile as compile_rule, evaluate as evaluate_rules};
 pub(crate) use schema::{JsonType, Schema};
 pub(crate) use validate::validate;

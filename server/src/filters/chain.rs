@@ -12,6 +12,7 @@ use crate::Server;
 use crate::audit;
 use crate::call::{Call, HttpResponse, Seats, StageResult, status_response, warning_header};
 use crate::common::users::ANONYMOUS;
+use crate::request::deadline::Deadline;
 use crate::request::head::RequestHead;
 use crate::request::negotiate::{self, Accepted};
 use crate::routes::router;
@@ -211,6 +212,7 @@ async fn enter(server: &Arc<Server>, call: &mut Call) -> Result<HttpResponse, St
         }
     }
     call.timeout = deadline::timeout(&server.config.limits, &call.head)?;
+    call.deadline = Deadline::after(call.timeout);
     deadline::within(call.timeout, enter_rest(stages.as_slice(), server, call)).await
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::status::Status;
 
+use crate::request::deadline::timed_out;
 use crate::request::head::RequestHead;
 use crate::request::limits::{Limits, is_long_running};
 
@@ -43,10 +44,6 @@ pub(super) async fn within<T>(
         return result;
     }
     tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| Err(timed_out()))
-}
-
-fn timed_out() -> Status {
-    Status::timeout("request did not complete within the allotted timeout", 0)
 }
 
 #[cfg(test)]

@@ -109,12 +109,12 @@ pub(crate) fn prepare_update(scope: &Scope<'_>, object: &mut Tree, old: &Tree) -
 }
 
 pub(crate) fn validate_update(scope: &Scope<'_>, object: &Tree, old: &Tree, errors: &mut Errors) {
-    let kind = &scope.resource.kind;
+    let (kind, deadline) = (&scope.resource.kind, scope.deadline());
     match scope.subresource {
         // The object is not visible to clients yet: an initializer may change fields that are immutable later.
-        "" if !is_seen(old) => kind.validate_unseen(object, old, errors),
-        "" | "scale" => kind.validate_update(object, old, errors),
-        "status" => kind.validate_status(object, old, errors),
+        "" if !is_seen(old) => kind.validate_unseen(object, old, deadline, errors),
+        "" | "scale" => kind.validate_update(object, old, deadline, errors),
+        "status" => kind.validate_status(object, old, deadline, errors),
         other => crate::registry::subresources::validate(other, scope, object, old, errors),
     }
 }

@@ -19,6 +19,7 @@ use crate::registry::admission::{self, Attributes, Operation, resource_quota};
 use crate::registry::options::WriteOptions;
 use crate::registry::versions::Versions;
 use crate::registry::{announce, conversion, device_claims, escalation, hooks, initializers, policy_params};
+use crate::request::deadline::Deadline;
 use crate::storage::cache::Item;
 use crate::storage::fence;
 use crate::storage::resource::{Resource, fill_hole};
@@ -65,6 +66,11 @@ const MAX_CONVERSIONS: usize = 4;
 impl<'a> Scope<'a> {
     pub(crate) fn context(&self) -> Context<'a> {
         Context { now: self.now, user: self.user }
+    }
+
+    /// When the request has to be complete; none for a write of the server itself.
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.origin.map_or(Deadline::NONE, |origin| origin.deadline)
     }
 
     /// The attributes of this write for admission.
@@ -152,7 +158,8 @@ impl<'a> Scope<'a> {
         kind.fill(&mut object);
         let mut errors = Errors::new();
         device_claims::check(self, &object, None, &mut errors).await;
-        kind.validate_create(&object, &mut errors);
+        kind.validate_create(&object, self.deadline(), &mut errors);
+        self.deadline().check()?;
         warnings.extend_from_slice(errors.warnings());
         if errors.is_empty() {
             policy_params::check(self, &object, None, &mut errors).await;
@@ -371,6 +378,7 @@ impl<'a> Scope<'a> {
         device_claims::check(self, &object, Some(old), &mut errors).await;
         kind.validate_metadata_update(&object, old, &mut errors);
         hooks::validate_update(self, &object, old, &mut errors);
+        self.deadline().check()?;
         warnings.extend_from_slice(errors.warnings());
         if errors.is_empty() {
             policy_params::check(self, &object, Some(old), &mut errors).await;

@@ -10,6 +10,7 @@ use kinds::custom::{CustomKind, Definition, Version};
 use kinds::quota::CountedKind;
 use kinds::{Context, Conversion, Lifecycle, ScalePaths, StatusRules, Subresource, Verb};
 
+use crate::request::deadline::Deadline;
 use crate::storage::cache::Item;
 
 /// A kind in one version.
@@ -350,10 +351,11 @@ impl Kind {
         }
     }
 
-    pub(crate) fn validate_create(&self, object: &Tree, errors: &mut Errors) {
+    /// Validates a new object. The deadline interrupts the rules of custom resources; the caller checks it afterwards.
+    pub(crate) fn validate_create(&self, object: &Tree, deadline: Deadline, errors: &mut Errors) {
         match &self.rules {
             Rules::Row(row) => row.validate_create(object, errors),
-            Rules::Custom(custom) => custom.kind().validate_create(object, errors),
+            Rules::Custom(custom) => custom.kind().validate_create(object, &|| deadline.is_over(), errors),
         }
     }
 
@@ -365,23 +367,23 @@ impl Kind {
     }
 
     /// Validates an update of an object that is not visible to clients yet.
-    pub(crate) fn validate_unseen(&self, object: &Tree, old: &Tree, errors: &mut Errors) {
+    pub(crate) fn validate_unseen(&self, object: &Tree, old: &Tree, deadline: Deadline, errors: &mut Errors) {
         match &self.rules {
             Rules::Row(row) => (row.validate)(object, errors),
-            Rules::Custom(custom) => custom.kind().validate_update(object, old, errors),
+            Rules::Custom(custom) => custom.kind().validate_update(object, old, &|| deadline.is_over(), errors),
         }
     }
 
-    pub(crate) fn validate_update(&self, object: &Tree, old: &Tree, errors: &mut Errors) {
+    pub(crate) fn validate_update(&self, object: &Tree, old: &Tree, deadline: Deadline, errors: &mut Errors) {
         match &self.rules {
             Rules::Row(row) => (row.validate_update)(object, old, errors),
-            Rules::Custom(custom) => custom.kind().validate_update(object, old, errors),
+            Rules::Custom(custom) => custom.kind().validate_update(object, old, &|| deadline.is_over(), errors),
         }
     }
 
-    pub(crate) fn validate_status(&self, object: &Tree, old: &Tree, errors: &mut Errors) {
+    pub(crate) fn validate_status(&self, object: &Tree, old: &Tree, deadline: Deadline, errors: &mut Errors) {
         match (&self.rules, self.status_rules()) {
-            (Rules::Custom(custom), _) => custom.kind().validate_status(object, old, errors),
+            (Rules::Custom(custom), _) => custom.kind().validate_status(object, old, &|| deadline.is_over(), errors),
             (Rules::Row(_), Some(rules)) => (rules.validate)(object, old, errors),
             (Rules::Row(_), None) => {}
         }

@@ -19,6 +19,7 @@ macro_rules! on_engines {
 }
 
 mod conversion;
+mod deadlines;
 mod definitions;
 mod machinery;
 mod migration;

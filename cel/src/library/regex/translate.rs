@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn translates_the_differences() {
-        let tracker = CostTracker::new(u64::MAX, None);
+        let tracker = CostTracker::without_cost_limit();
         let cases = [
             (r"^\d$", "٣", false),
             (r"^\d$", "3", true),

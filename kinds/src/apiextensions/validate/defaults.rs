@@ -4,7 +4,8 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 use crate::custom::{
-    RuleSet, Schema, conform_metadata, evaluate_rules, prune_value, validate as validate_value, validate_embedded,
+    EvaluationOptions, RuleSet, Schema, conform_metadata, evaluate_rules, prune_value, validate as validate_value,
+    validate_embedded,
 };
 
 /// The default of a schema and of every schema in it.
@@ -57,8 +58,9 @@ fn evaluate(props: &Tree, default: &Tree, is_object: bool, path: &Path<'_>, erro
     let rules = if is_object { RuleSet::for_object(props) } else { RuleSet::for_value(props) };
     let Some(rules) = rules else { return };
     let before = errors.len();
-    evaluate_rules(&rules, default, Some(default), false, path, errors);
+    let options = EvaluationOptions::default();
+    evaluate_rules(&rules, default, Some(default), options, path, errors);
     if errors.len() == before {
-        evaluate_rules(&rules, default, None, false, path, errors);
+        evaluate_rules(&rules, default, None, options, path, errors);
     }
 }

@@ -3,24 +3,34 @@
 
 use api::field::{Errors, Path, Value as Shown};
 use api::{Str, Tree};
-use cel::{Budget, EvalError, Program, Value};
+use cel::{Budget, EvalError, Evaluation, Program, Value};
 
 use super::{Rule, RuleSet};
 
 const EXHAUSTED: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// Evaluates all rules for a value; `old` is the stored one. Errors of unchanged values become warnings of `errors` if
-/// `ratchets`.
+/// Whether an evaluation should stop, because its result is not needed any more.
+pub type Interrupt<'a> = &'a dyn Fn() -> bool;
+
+/// How rules are evaluated.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct EvaluationOptions<'a> {
+    /// Errors of unchanged values become warnings.
+    pub ratchets: bool,
+    pub interrupt: Option<Interrupt<'a>>,
+}
+
+/// Evaluates all rules for a value; `old` is the stored one.
 pub(crate) fn evaluate(
     set: &RuleSet,
     value: &Tree,
     old: Option<&Tree>,
-    ratchets: bool,
+    options: EvaluationOptions<'_>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let mut evaluator = Evaluator { left: cel::limits::RUNTIME_COST_BUDGET, errors };
-    let ratchet = if ratchets { Ratchet { own: Some((value, old)), parent: None } } else { Ratchet::default() };
+    let mut evaluator = Evaluator::new(options.interrupt, errors);
+    let ratchet = if options.ratchets { Ratchet { own: Some((value, old)), parent: None } } else { Ratchet::default() };
     // The rest is not evaluated once the budget is used up.
     let _ = evaluator.node(set, Subject { value, old, ratchet }, path);
 }
@@ -60,16 +70,34 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The cost budget is used up.
+/// The cost budget or the time is used up.
 struct BudgetExhausted;
 
 struct Evaluator<'a> {
     /// The remaining cost budget of the object.
     left: u64,
+    /// The remaining steps of the object.
+    steps: u64,
+    interrupt: Option<Interrupt<'a>>,
     errors: &'a mut Errors,
 }
 
-impl Evaluator<'_> {
+impl<'a> Evaluator<'a> {
+    fn new(interrupt: Option<Interrupt<'a>>, errors: &'a mut Errors) -> Evaluator<'a> {
+        Evaluator { left: cel::limits::RUNTIME_COST_BUDGET, steps: cel::limits::MAX_STEPS, interrupt, errors }
+    }
+
+    fn run<'v>(&mut self, program: &Program, activation: &[(&str, Value<'v>); 2]) -> Evaluation<'v> {
+        let budget = Budget::default().steps(self.steps);
+        let budget = match self.interrupt {
+            Some(interrupt) => budget.interrupt(interrupt),
+            None => budget,
+        };
+        let evaluation = program.evaluate(activation, budget);
+        self.steps = self.steps.saturating_sub(evaluation.steps);
+        evaluation
+    }
+
     fn node(&mut self, set: &RuleSet, subject: Subject<'_>, path: &Path<'_>) -> Result<(), BudgetExhausted> {
         if subject.value.is_null() {
             return Ok(());
@@ -157,7 +185,7 @@ impl Evaluator<'_> {
         set: &RuleSet,
         path: &Path<'_>,
     ) -> Result<Result<bool, EvalError>, BudgetExhausted> {
-        let evaluation = program.evaluate(activation, Budget::default());
+        let evaluation = self.run(program, activation);
         let Some(left) = self.left.checked_sub(evaluation.cost) else {
             self.errors.invalid(path, set.ty.as_str(), EXHAUSTED);
             return Err(BudgetExhausted);
@@ -183,7 +211,7 @@ impl Evaluator<'_> {
             return Err(BudgetExhausted);
         }
         self.errors.invalid(path, set.ty.as_str(), &format!("{text} evaluating rule: {shown}"));
-        Ok(())
+        if matches!(error, EvalError::Interrupted) { Err(BudgetExhausted) } else { Ok(()) }
     }
 
     fn report(
@@ -228,11 +256,14 @@ impl Evaluator<'_> {
         };
         let Some(program) = &rule.compiled.message else { return Ok(default()) };
         let Ok(activation) = activation(set, subject, rule.is_optional) else { return Ok(default()) };
-        let evaluation = program.evaluate(&activation, Budget::default());
+        let evaluation = self.run(program, &activation);
         let expression = rule.message_expression.as_str();
         let why = match (&evaluation.result, self.left.checked_sub(evaluation.cost)) {
             (Err(EvalError::CostLimitExceeded), _) => {
                 format!("no further validation rules will be run due to call cost exceeds limit for messageExpression: {expression:?}")
+            }
+            (Err(EvalError::Interrupted), _) => {
+                format!("no further validation rules will be run due to an interruption of messageExpression: {expression:?}")
             }
             (_, None) => "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_string(),
             (result, Some(left)) => {

@@ -10,7 +10,8 @@ use api::{Str, Tree};
 use cel::{DeclType, Expressions, Schema};
 
 pub(crate) use compile::{CompiledRule, compile};
-pub(crate) use evaluate::evaluate;
+pub use evaluate::Interrupt;
+pub(crate) use evaluate::{EvaluationOptions, evaluate};
 
 /// The rules at a schema and below it.
 #[derive(Debug)]

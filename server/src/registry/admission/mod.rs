@@ -57,6 +57,7 @@ use crate::call::Origin;
 pub(crate) use crate::common::errors::join_errors;
 use crate::registry::Registry;
 use crate::registry::options::DeleteOptions;
+use crate::request::deadline::Deadline;
 use crate::storage::resource::Resource;
 pub(crate) use rounds::Rounds;
 pub(crate) use run::mutate;
@@ -89,6 +90,11 @@ pub(crate) struct Attributes<'a> {
 }
 
 impl Attributes<'_> {
+    /// When the request has to be complete; none for a write of the server itself.
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.origin.map_or(Deadline::NONE, |origin| origin.deadline)
+    }
+
     /// True for a write to the object itself of this kind.
     pub(crate) fn is(&self, group: &str, kind: &str, operation: Operation) -> bool {
         self.operation == operation && self.subresource.is_empty() && self.is_kind(group, kind)

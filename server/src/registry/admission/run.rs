@@ -25,6 +25,8 @@ pub(crate) async fn mutate(
     if result.is_ok() && attributes.rounds.begin_second() {
         result = mutate_once(attributes, object, old, warnings).await;
     }
+    // A failure policy must not decide about expressions that were interrupted.
+    let result = attributes.deadline().check().and(result);
     attributes.registry.admitted.half(AdmissionPhase::Admit, attributes.operation, result.is_err(), began.elapsed());
     result
 }
@@ -133,6 +135,7 @@ pub(crate) async fn validate(
             break;
         }
     }
+    let result = attributes.deadline().check().and(result);
     attributes.registry.admitted.half(AdmissionPhase::Validate, attributes.operation, result.is_err(), began.elapsed());
     result
 }

@@ -28,7 +28,8 @@ impl<'a> Case<'a> {
         let set = RuleSet::for_value(&read(self.schema)).expect("a schema with rules");
         let (value, old) = (read(self.value), self.old.map(read));
         let mut errors = Errors::new();
-        evaluate(&set, &value, old.as_ref(), self.ratchets, &Path::root("spec"), &mut errors);
+        let options = EvaluationOptions { ratchets: self.ratchets, interrupt: None };
+        evaluate(&set, &value, old.as_ref(), options, &Path::root("spec"), &mut errors);
         (errors.iter().map(ToString::to_string).collect(), errors.warnings().to_vec())
     }
 
@@ -309,7 +310,7 @@ fn rules_of_an_object_share_a_budget() {
         let (schema, value) = quadratic(1);
         let set = RuleSet::for_value(&read(&schema)).expect("a rule");
         let (mut errors, value) = (Errors::new(), read(&value));
-        let mut evaluator = Evaluator { left: cel::limits::RUNTIME_COST_BUDGET, errors: &mut errors };
+        let mut evaluator = Evaluator::new(None, &mut errors);
         let subject = Subject { value: &value, old: None, ratchet: Ratchet::default() };
         assert!(evaluator.node(&set, subject, &Path::root("spec")).is_ok());
         cel::limits::RUNTIME_COST_BUDGET - evaluator.left
@@ -352,7 +353,34 @@ fn rules_of_the_whole_object_see_names_of_the_metadata() {
     for (name, want) in [("only", 0), ("other", 1)] {
         let object = read(&format!(r#"{{"apiVersion":"e.com/v1","kind":"K","metadata":{{"name":"{name}"}}}}"#));
         let mut errors = Errors::new();
-        evaluate(&set, &object, None, false, &Path::nil(), &mut errors);
+        evaluate(&set, &object, None, EvaluationOptions::default(), &Path::nil(), &mut errors);
         assert_eq!(errors.len(), want, "{name}: {:?}", errors.iter().map(ToString::to_string).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn interrupted_evaluations_end_with_an_error() {
+    let (schema, value) = quadratic(3);
+    let (set, value) = (RuleSet::for_value(&read(&schema)).expect("rules"), read(&value));
+    let calls = std::cell::Cell::new(0);
+    let interrupt = || {
+        calls.set(calls.get() + 1);
+        calls.get() > 1
+    };
+    let options = EvaluationOptions { ratchets: false, interrupt: Some(&interrupt) };
+    let mut errors = Errors::new();
+    evaluate(&set, &value, None, options, &Path::root("spec"), &mut errors);
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let rule = "self.all(x, self.all(z, x + z >= -0))";
+    assert_eq!(texts, [format!(r#"spec: Invalid value: "array": operation interrupted evaluating rule: {rule}"#)]);
+    assert_eq!(calls.get(), 2, "no rule is evaluated after the interruption");
+}
+
+#[test]
+fn rules_of_an_object_share_the_time_too() {
+    // A loop over a computed list costs little more than the list.
+    let rule = r#"{"rule":"lists.range(20000).all(x, lists.range(200).all(y, true)) || self > 0"}"#;
+    let schema = format!(r#"{{"type":"integer","x-kubernetes-validations":[{}]}}"#, vec![rule; 12].join(","));
+    let (errors, _) = Case::create(&schema, "0").run();
+    assert_eq!(errors.len(), 1, "{errors:?}");
 }

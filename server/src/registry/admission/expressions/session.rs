@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use api::Tree;
 use cel::limits::PER_CALL_LIMIT;
-use cel::{Activation, Authorizer, Budget, EvalError, ResourceRequest, Value};
+use cel::{Activation, Authorizer, Budget, EvalError, Evaluation, Program, ResourceRequest, Value};
 use tokio::time::Instant;
 
 use super::{EvaluationError, Expression, OutOfBudget, Variable};
 use crate::registry::admission::Attributes;
+use crate::request::deadline::Deadline;
 
 /// The values of the variables. A value that the request does not have is null.
 #[derive(Clone, Copy)]
@@ -20,6 +21,8 @@ pub(crate) struct Input<'a> {
     pub request: &'a Tree,
     pub namespace: &'a Tree,
     pub params: &'a Tree,
+    /// Ends the evaluation.
+    pub deadline: Deadline,
     /// Messages and audit annotations cannot use it.
     pub authorizer: Option<(&'a dyn Authorizer, &'a ResourceRequest)>,
 }
@@ -63,12 +66,17 @@ impl<'a> Session<'a> {
             Err(error) => return Ok(Err(EvaluationError::Compile(error.clone()))),
         };
         let began = Instant::now();
-        let evaluation = program.evaluate(self, Budget::new(PER_CALL_LIMIT));
+        let evaluation = self.run(program);
         self.elapsed.set(began.elapsed());
         let cost = self.cost.take().saturating_add(evaluation.cost);
         *budget = budget.checked_sub(cost).ok_or(OutOfBudget)?;
         let failed = |source| EvaluationError::Failed { text: expression.text.clone(), source };
         Ok(evaluation.result.map_err(failed))
+    }
+
+    fn run(&self, program: &Program) -> Evaluation<'a> {
+        let interrupt = || self.input.deadline.is_over();
+        program.evaluate(self, Budget::new(PER_CALL_LIMIT).interrupt(&interrupt))
     }
 
     /// The duration of the last expression.
@@ -95,7 +103,7 @@ impl<'a> Session<'a> {
             .program
             .as_ref()
             .map_err(|error| failed(format!("composited variable {name:?} fails to compile: {error}")))?;
-        let evaluation = program.evaluate(self, Budget::new(PER_CALL_LIMIT));
+        let evaluation = self.run(program);
         self.cost.set(self.cost.get().saturating_add(evaluation.cost));
         evaluation.result.map_err(|error| failed(format!("composited variable {name:?} fails to evaluate: {error}")))
     }

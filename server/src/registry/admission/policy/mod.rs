@@ -122,6 +122,7 @@ impl<'a> View<'a> {
             request: &self.request,
             namespace: &self.namespace,
             params,
+            deadline: self.attributes.deadline(),
             authorizer: Some((checks, &self.resource)),
         }
     }

@@ -155,6 +155,8 @@ mod tests {
     use cel::Expressions;
     use kinds::PolicyCompiler;
 
+    use crate::request::deadline::Deadline;
+
     #[test]
     fn mutations_change_objects() {
         let object = json(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}"#);
@@ -163,8 +165,15 @@ mod tests {
             let expression = Expression::new(&compiler, patch_type.expression_kind(), text);
             let mutation = Mutation { patch_type, expression };
             let null = &Tree::Null;
-            let input =
-                Input { object: &object, old: null, request: null, namespace: null, params: null, authorizer: None };
+            let input = Input {
+                object: &object,
+                old: null,
+                request: null,
+                namespace: null,
+                params: null,
+                deadline: Deadline::NONE,
+                authorizer: None,
+            };
             let ty = api::schema::type_of("", "v1", "ConfigMap").map(TypeRef::Table);
             let got = match apply(&mutation, &Session::new(input, &[]), &object, ty) {
                 Ok(tree) => String::from_utf8_lossy(&api::json::encode(tree.at("data"), None)).into_owned(),

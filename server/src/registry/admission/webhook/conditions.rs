@@ -31,6 +31,7 @@ pub(super) async fn are_met(
             request: &request,
             namespace: &namespace,
             params: &Tree::Null,
+            deadline: attributes.deadline(),
             authorizer: Some((&checks, &resource)),
         };
         evaluate_conditions(&hook.conditions, &Session::new(input, &[]))
