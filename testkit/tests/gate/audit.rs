@@ -295,6 +295,90 @@ async fn audit_events_have_webhook_annotations() {
     cluster.stop().await;
 }
 
+/// A policy with two annotations and two failing validations, in two bindings.
+async fn audit_by_policy(client: &Client) {
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let rule = tree! {
+        "operations" => list!["CREATE"], "apiGroups" => list![""], "apiVersions" => list!["v1"],
+        "resources" => list!["configmaps"],
+    };
+    let validation = |expression: &str, message: &str| tree! { "expression" => expression, "message" => message };
+    let note = |key: &str, value: &str| tree! { "key" => key, "valueExpression" => value };
+    let policy = tree! {
+        "apiVersion" => "admissionregistration.k8s.io/v1", "kind" => "ValidatingAdmissionPolicy",
+        "metadata" => tree! { "name" => "audits" },
+        "spec" => tree! {
+            "failurePolicy" => "Fail",
+            "matchConstraints" => tree! { "resourceRules" => list![rule] },
+            "validations" => list![
+                validation("true", "unused"),
+                validation("object.data.text != 'bad'", "says \"bad\""),
+                validation("object.data.text.size() > 3", "short"),
+            ],
+            "auditAnnotations" => list![
+                note("text", "'it says ' + object.data.text"),
+                note("sometimes", "object.data.text == 'bad' ? 'yes' : ''"),
+            ],
+        },
+    };
+    let reply = client.post(&format!("{group}/validatingadmissionpolicies"), &policy).await;
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    for (name, actions) in [("one", list!["Audit"]), ("two", list!["Warn", "Audit"])] {
+        let binding = tree! {
+            "apiVersion" => "admissionregistration.k8s.io/v1", "kind" => "ValidatingAdmissionPolicyBinding",
+            "metadata" => tree! { "name" => name },
+            "spec" => tree! { "policyName" => "audits", "validationActions" => actions },
+        };
+        let reply = client.post(&format!("{group}/validatingadmissionpolicybindings"), &binding).await;
+        assert_eq!(reply.code, 201, "{}", reply.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn audit_events_have_annotations_of_policies() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut cluster = audited(dir.path()).await;
+    let client = &cluster.client;
+    audit_by_policy(client).await;
+    assert_eq!(client.post(MAPS, &map("fine", "good")).await.code, 201);
+    let reply = client.post(MAPS, &map("wrong", "bad")).await;
+    assert_eq!(reply.code, 201, "an audited failure denies nothing: {}", reply.text());
+    let warnings: Vec<&str> = reply.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).collect();
+    assert_eq!(warnings.len(), 2, "of the binding that warns: {warnings:?}");
+
+    let all =
+        events(dir.path(), |event| event.str("stage") == "ResponseComplete" && event.str("objectRef.name") == "wrong")
+            .await;
+    let notes = |name: &str| {
+        let done = |event: &&Tree| event.str("stage") == "ResponseComplete" && event.str("objectRef.name") == name;
+        all.iter().find(done).expect("an event").map("annotations").clone()
+    };
+    let fine = notes("fine");
+    assert_eq!((fine.str("audits/text"), fine.contains("audits/sometimes")), ("it says good", false));
+    assert!(!fine.contains("validation.policy.admission.k8s.io/validation_failure"), "{fine:?}");
+    let wrong = notes("wrong");
+    assert_eq!(
+        (wrong.str("audits/text"), wrong.str("audits/sometimes")),
+        ("it says bad", "yes"),
+        "once for both bindings"
+    );
+    let failures = wrong.str("validation.policy.admission.k8s.io/validation_failure");
+    let failure = |message: &str, binding: &str, index: usize, actions: &str| {
+        format!(
+            r#"{{"message":"{message}","policy":"audits","binding":"{binding}","expressionIndex":{index},"validationActions":[{actions}]}}"#
+        )
+    };
+    let (audit, both) = (r#""Audit""#, r#""Warn","Audit""#);
+    let want = [
+        failure(r#"says \"bad\""#, "one", 1, audit),
+        failure("short", "one", 2, audit),
+        failure(r#"says \"bad\""#, "two", 1, both),
+        failure("short", "two", 2, both),
+    ];
+    assert_eq!(failures, format!("[{}]", want.join(",")));
+    cluster.stop().await;
+}
+
 const CUSTOM_POLICY: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
