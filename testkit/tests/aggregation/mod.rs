@@ -23,7 +23,7 @@ const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const NAME: &str = "v1.agg.example.com";
 const GROUP_VERSION: &str = "/apis/agg.example.com/v1";
 /// The address of the backend: on lo, no packet leaves the namespace.
-const ADDRESS: &str = "192.0.2.1";
+pub(crate) const ADDRESS: &str = "192.0.2.1";
 
 const RESOURCES: &str = r#"{"kind":"APIResourceList","groupVersion":"agg.example.com/v1","resources":[
     {"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","create"]}]}"#;
@@ -37,7 +37,7 @@ const DOCUMENT_V3: &str =
     r#"{"openapi":"3.0.0","info":{"title":"agg","version":"v1"},"paths":{"/apis/agg.example.com/v1/echo":{}}}"#;
 
 /// Runs a test in a namespace: its threads and sockets stay there.
-fn in_namespace(test: impl AsyncFnOnce() + Send + 'static) {
+pub(crate) fn in_namespace(test: impl AsyncFnOnce() + Send + 'static) {
     let run = move || {
         network::ns::unshare().expect("this test needs root");
         let mut rtnl = Rtnl::open().expect("netlink");
@@ -110,7 +110,7 @@ fn respond(parts: &Parts, body: &[u8]) -> Response<Full<Bytes>> {
 }
 
 /// A line for each header, after the method and the path, and the connection.
-fn echo(parts: &Parts) -> Response<Full<Bytes>> {
+pub(crate) fn echo(parts: &Parts) -> Response<Full<Bytes>> {
     let header =
         |(name, value): (&http::HeaderName, &HeaderValue)| format!("{name}: {}\n", value.to_str().unwrap_or(""));
     let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
@@ -397,5 +397,124 @@ fn connections_are_upgraded() {
         stream.read_exact(&mut text).await.expect("a response");
         assert_eq!(&text, b"hello world\n");
         cluster.stop().await;
+    });
+}
+
+const AGGREGATED: [(&str, &str); 1] =
+    [("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")];
+
+/// Waits until aggregated discovery shows the group version with this freshness.
+async fn see_freshness(client: &Client, freshness: &str) {
+    let shows = async || {
+        let all = client.raw("GET", "/apis", &AGGREGATED, Vec::new()).await.tree();
+        let ours = all.list("items").iter().find(|group| group.str("metadata.name") == "agg.example.com");
+        let version = ours.and_then(|group| group.list("versions").first()).cloned().unwrap_or_default();
+        // Its resources are kept.
+        version.str("freshness") == freshness && version.list("resources")[0].str("resource") == "things"
+    };
+    until_await("discovery of the group", Duration::from_secs(30), shows).await;
+}
+
+#[test]
+fn discovery_is_kept_while_the_backend_is_down() {
+    in_namespace(async || {
+        let (mut cluster, backend) = start_available(&[tls::HTTP2, tls::HTTP1]).await;
+        let client = &cluster.client;
+        see_freshness(client, "Current").await;
+        backend.is_broken.store(true, Ordering::Relaxed);
+        poke(client, "1").await;
+        see(client, "FailedDiscoveryCheck").await;
+        see_freshness(client, "Stale").await;
+        let plain = client.get("/apis").await.tree();
+        assert!(plain.list("groups").iter().any(|group| group.str("name") == "agg.example.com"), "kept");
+        backend.is_broken.store(false, Ordering::Relaxed);
+        see(client, "Passed").await;
+        see_freshness(client, "Current").await;
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn requests_are_routed_to_the_cluster_ip() {
+    in_namespace(async || {
+        let mut cluster = Cluster::start(testkit::Storage::Embedded).await;
+        let client = &cluster.client;
+        let backend = Backend::start(&cluster).await;
+        // Instead of a proxy, the machine has the Service's address.
+        let port = i64::from(backend.https.address.port());
+        let service = tree! {
+            "metadata" => tree! { "name" => "agg" }, "spec" => tree! { "ports" => list![tree! { "port" => port }] },
+        };
+        create(client, "/api/v1/namespaces/default/services", service).await;
+        let service = client.get("/api/v1/namespaces/default/services/agg").await.tree();
+        let mut rtnl = Rtnl::open().expect("netlink");
+        let lo = rtnl.link("lo").expect("a response").expect("lo").index;
+        let address = format!("{}/32", service.str("spec.clusterIP"));
+        rtnl.add_address(lo, address.parse().expect("an address")).expect("added");
+        let mut registered = api_service("agg");
+        registered.child("spec").set("insecureSkipTLSVerify", true);
+        registered.child("spec.service").set("port", port);
+        create(client, SERVICES, registered).await;
+        // There has to be an endpoint, but this one is not the backend.
+        let metadata = tree! { "name" => "agg", "labels" => tree! { "kubernetes.io/service-name" => "agg" } };
+        let slice = tree! {
+            "metadata" => metadata, "addressType" => "IPv4", "ports" => list![tree! { "name" => "", "port" => 1 }],
+            "endpoints" => list![tree! { "addresses" => list![ADDRESS], "conditions" => tree! { "ready" => true } }],
+        };
+        create(client, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice).await;
+        see(client, "Passed").await;
+        let reply = client.get(&format!("{GROUP_VERSION}/echo")).await;
+        assert!(reply.code == 200 && reply.text().starts_with("GET /apis/agg.example.com/v1/echo"), "{}", reply.text());
+        cluster.stop().await;
+    });
+}
+
+/// Validation refuses these addresses, but another server on the same etcd may have stored them.
+#[test]
+fn endpoints_on_the_machine_and_its_link_are_not_called() {
+    in_namespace(async || {
+        for (family, address) in
+            [("IPv4", "127.0.0.1"), ("IPv4", "169.254.169.254"), ("IPv6", "::ffff:127.0.0.1"), ("IPv6", "fe80::1")]
+        {
+            let dialled = Arc::new(AtomicBool::new(false));
+            let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.expect("a port");
+            let port = listener.local_addr().expect("an address").port();
+            let seen = dialled.clone();
+            let accept = tokio::spawn(async move {
+                while listener.accept().await.is_ok() {
+                    seen.store(true, Ordering::Relaxed);
+                }
+            });
+            let slice = tree! {
+                "apiVersion" => "discovery.k8s.io/v1", "kind" => "EndpointSlice",
+                "metadata" => tree! {
+                    "name" => "agg", "namespace" => "default", "uid" => "0a94e6f2-0d5b-4944-b7e9-0abc407611fd",
+                    "creationTimestamp" => "2026-01-02T03:04:05Z",
+                    "labels" => tree! { "kubernetes.io/service-name" => "agg" },
+                },
+                "addressType" => family, "ports" => list![tree! { "name" => "", "port" => i64::from(port) }],
+                "endpoints" => list![tree! { "addresses" => list![address], "conditions" => tree! { "ready" => true } }],
+            };
+            let mut config = server::Config::default();
+            config.aggregation.routes_to_endpoints = true;
+            let mut cluster = Cluster::start_with(testkit::Storage::Etcd, config, async |etcd| {
+                etcd.put("/registry/endpointslices/default/agg", &api::json::encode(&slice, None)).await;
+            })
+            .await;
+            let client = &cluster.client;
+            let ports = list![tree! { "port" => 443 }];
+            let service = tree! { "metadata" => tree! { "name" => "agg" }, "spec" => tree! { "ports" => ports } };
+            create(client, "/api/v1/namespaces/default/services", service).await;
+            let mut registered = api_service("agg");
+            registered.child("spec").set("insecureSkipTLSVerify", true);
+            create(client, SERVICES, registered).await;
+            let condition = see(client, "FailedDiscoveryCheck").await;
+            assert!(condition.str("message").contains("is not allowed"), "{address}: {condition:?}");
+            let reply = client.get(&format!("{GROUP_VERSION}/echo")).await;
+            assert_eq!((reply.code, reply.text().as_str()), (503, "service unavailable\n"), "{address}");
+            assert!(!dialled.load(Ordering::Relaxed), "{address}");
+            accept.abort();
+            cluster.stop().await;
+        }
     });
 }
