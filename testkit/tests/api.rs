@@ -26,6 +26,7 @@ mod network_policy;
 mod node;
 mod plugins;
 mod policies;
+mod proxied;
 mod scheduling;
 mod simulation;
 mod webhooks;
