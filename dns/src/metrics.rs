@@ -29,6 +29,7 @@ pub struct Metrics {
     pub reload_failures: IntCounter,
     /// Queries above the rate limit of their source.
     pub rate_limited: IntCounterVec,
+    autopath_successes: IntCounterVec,
 }
 
 struct QueryMetrics {
@@ -118,8 +119,15 @@ impl Default for Metrics {
                 &["proto"],
                 on,
             ),
+            autopath_successes: counters(
+                "coredns_autopath_success_total",
+                "Counter of requests that did autopath.",
+                &["server"],
+                on,
+            ),
             registry,
         }
+        .with_build_info()
     }
 }
 
@@ -237,6 +245,17 @@ fn times() -> Vec<f64> {
 }
 
 impl Metrics {
+    fn with_build_info(self) -> Metrics {
+        let info = gauges(
+            "coredns_build_info",
+            "A metric with a constant '1' value labeled by version, revision, and goversion from which CoreDNS was built.",
+            &["version", "revision", "goversion"],
+            &self.registry,
+        );
+        info.with_label_values(&[env!("CARGO_PKG_VERSION"), "", ""]).set(1);
+        self
+    }
+
     /// The text format of Prometheus.
     pub fn render(&self) -> String {
         client::metrics::render(&self.registry)
@@ -333,6 +352,7 @@ pub struct BlockMetrics {
     request_sizes: [Histogram; 2],
     response_sizes: [Histogram; 2],
     dnssec_requests: IntCounter,
+    autopath_successes: IntCounter,
     requests: [OnceLock<IntCounter>; 4 * (TYPES.len() + 1)],
     responses: [OnceLock<IntCounter>; SOURCES.len() * 16],
 }
@@ -346,6 +366,7 @@ impl BlockMetrics {
             request_sizes: sizes(&metrics.queries.request_sizes),
             response_sizes: sizes(&metrics.queries.response_sizes),
             dnssec_requests: metrics.queries.dnssec_requests.with_label_values(&[server, zone, ""]),
+            autopath_successes: metrics.autopath_successes.with_label_values(&[server]),
             requests: std::array::from_fn(|_| OnceLock::new()),
             responses: std::array::from_fn(|_| OnceLock::new()),
             server: server.to_string(),
@@ -365,6 +386,11 @@ impl BlockMetrics {
         if exchange.dnssec_ok {
             self.dnssec_requests.inc();
         }
+    }
+
+    /// Counts a query whose search path the server has completed.
+    pub fn record_autopath(&self) {
+        self.autopath_successes.inc();
     }
 
     fn request_counter(&self, exchange: &Exchange) -> &IntCounter {

@@ -32,16 +32,21 @@ pub(super) async fn resolve(
 ) -> Resolution {
     let first = block.answer(routes, query, question, 0).await;
     let base = search.first().and_then(|domain| question.name.relative_to(domain)).filter(|base| !base.is_root());
-    let (Some(base), Rcode::NAME_ERROR) = (base, first.message.header.rcode) else { return first };
+    let Some(base) = base else { return first };
+    if first.message.header.rcode != Rcode::NAME_ERROR {
+        block.record_autopath();
+        return first;
+    }
     for domain in &search[1..] {
         let Some(name) = base.with_suffix(domain) else { continue };
         let next = Question { name, ..question.clone() };
-        let Some((block, _)) = routes.find(&next.name) else { continue };
-        let mut resolved = block.answer(routes, query, &next, 1).await;
+        let Some((other, _)) = routes.find(&next.name) else { continue };
+        let mut resolved = other.answer(routes, query, &next, 1).await;
         match resolved.message.header.rcode {
             Rcode::NAME_ERROR => {}
             Rcode::NO_ERROR => {
                 add_alias(question, next.name, &mut resolved);
+                block.record_autopath();
                 return resolved;
             }
             // The client finds out by itself.

@@ -98,6 +98,12 @@ impl Block {
         tokio::spawn(async move { recursor.probe(&question).await });
     }
 
+    pub(super) fn record_autopath(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.record_autopath();
+        }
+    }
+
     /// Counts and logs a query and its response.
     pub fn record(&self, query: &Query, resolved: &Resolution, size: usize, seconds: f64) {
         let Some(question) = &query.message.question else { return };
