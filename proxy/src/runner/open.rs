@@ -167,20 +167,27 @@ fn try_nftables() -> bool {
 
 /// The proxy of the configured mode, or of the first one that works.
 pub(super) fn open(config: &Configuration) -> Result<(Proxier, Vec<Family>), StartError> {
-    let (mode, families) = choose(config.mode)?;
+    let (mode, families) = choose(config.mode, probe)?;
     let names: Vec<&str> = families.iter().map(|family| family.name()).collect();
     tracing::info!(mode = mode.name(), families = names.join(","), "service proxy mode");
     let backend = open_backend(mode, config)?;
     Ok((Proxier::new(config.clone(), backend, families.clone()), families))
 }
 
-fn choose(configured: Option<Mode>) -> Result<(Mode, Vec<Family>), StartError> {
+/// The modes in the order in which they are tried.
+const PREFERENCE: [Mode; 3] = [Mode::Nftables, Mode::Iptables, Mode::Userspace];
+
+/// The configured mode, which must work, or the first one that does.
+fn choose(
+    configured: Option<Mode>,
+    probe: impl Fn(Mode) -> Result<Vec<Family>, ProbeError>,
+) -> Result<(Mode, Vec<Family>), StartError> {
     if let Some(mode) = configured {
         let families = probe(mode).map_err(|source| StartError::Mode { mode, source })?;
         return Ok((mode, families));
     }
     let mut errors = Vec::new();
-    for mode in [Mode::Nftables, Mode::Iptables, Mode::Userspace] {
+    for mode in PREFERENCE {
         match probe(mode) {
             Ok(families) => {
                 if !errors.is_empty() {
@@ -199,4 +206,52 @@ pub fn cleanup(config: &Configuration) -> Result<(), Error> {
     let nftables = Nftables::open(&config.table, config.masquerade_bit).and_then(|mut backend| backend.cleanup());
     Iptables::new(&config.table, config.masquerade_bit, config.localhost_node_ports).cleanup()?;
     nftables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chooses on a machine on which these modes work, with one family.
+    fn choose_from(configured: Option<Mode>, usable: &[Mode]) -> Result<Mode, String> {
+        let probe = |mode: Mode| match usable.contains(&mode) {
+            true => Ok(vec![Family::V4]),
+            false => Err(ProbeError::Namespace(io::Error::from(io::ErrorKind::Unsupported))),
+        };
+        let chosen = choose(configured, probe).map_err(|error| chain(&error))?;
+        assert_eq!(chosen.1, [Family::V4]);
+        Ok(chosen.0)
+    }
+
+    #[test]
+    fn first_usable_mode_is_chosen() {
+        use Mode::{Iptables, Nftables, Userspace};
+        let cases: [(&[Mode], Mode); 5] = [
+            (&[Nftables, Iptables, Userspace], Nftables),
+            (&[Nftables, Userspace], Nftables),
+            (&[Iptables, Userspace], Iptables),
+            (&[Iptables], Iptables),
+            (&[Userspace], Userspace),
+        ];
+        for (usable, want) in cases {
+            assert_eq!(choose_from(None, usable), Ok(want), "{usable:?}");
+        }
+        let error = choose_from(None, &[]).expect_err("no mode");
+        let reason = "failed to create a network namespace: unsupported";
+        let all = format!("nftables: {reason}; iptables: {reason}; userspace: {reason}");
+        assert_eq!(error, format!("no proxy mode is usable on this machine: {all}"));
+    }
+
+    #[test]
+    fn configured_mode_is_used_or_refused() {
+        for mode in PREFERENCE {
+            assert_eq!(choose_from(Some(mode), &PREFERENCE), Ok(mode));
+            let others: Vec<Mode> = PREFERENCE.into_iter().filter(|other| *other != mode).collect();
+            let error = choose_from(Some(mode), &others).expect_err("an unusable mode");
+            let name = mode.name();
+            let text =
+                format!("the proxy mode {name} is not usable on this machine: failed to create a network namespace");
+            assert!(error.starts_with(&text), "{error}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Traffic inside the cluster.
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use proxy::config::Mode;
@@ -295,6 +296,7 @@ pub fn repair(cluster: &mut Cluster) {
     assert!(!cluster.proxier.check_rules().expect("checked"), "own changes are not reported");
     shown("nft", &["add", "rule", "ip", "foreign", "docker", "counter"]);
     assert!(!cluster.proxier.check_rules().expect("checked"), "changes of other tables are not reported");
+    let foreign = add_foreign_chains(&["nat", "filter"]);
     let damages = damages(cluster);
     for damage in damages.iter().map(|words| words.iter().map(String::as_str).collect::<Vec<&str>>()) {
         assert!(cluster.pods[2].tcp("10.96.0.18:80").is_ok(), "before {damage:?}");
@@ -303,13 +305,44 @@ pub fn repair(cluster: &mut Cluster) {
         assert!(cluster.sync().full);
         assert_eq!(cluster.pods[2].servers("10.96.0.18:80", 30), ["pod-0", "pod-1"], "after {damage:?}");
         assert!(!cluster.proxier.check_rules().expect("checked"));
+        // A flushed table has no foreign rules either.
+        if damage[0] == "iptables" && damage.len() == 4 {
+            add_foreign_chains(&damage[2..3]);
+        }
+        assert_eq!(foreign_rules(), foreign, "after {damage:?}");
     }
     assert!(ruleset().contains("chain docker"), "a foreign table is gone");
+    cluster.proxier.request_replacement();
+    cluster.sync();
+    assert_eq!(foreign_rules(), foreign, "after a replacement");
     // Once more, since a flushed ruleset has no foreign table either.
     shown("nft", &["flush", "ruleset"]);
     assert!(cluster.proxier.check_rules().expect("checked"));
     cluster.sync();
     assert_eq!(cluster.pods[2].servers("10.96.0.18:80", 30), ["pod-0", "pod-1"]);
+}
+
+/// Chains like Docker's with a jump to each, and all rules that are not the proxy's.
+fn add_foreign_chains(tables: &[&str]) -> Vec<String> {
+    for table in tables {
+        let hook = if *table == "nat" { "PREROUTING" } else { "FORWARD" };
+        let chains = shown("iptables", &["-t", table, "-S"]);
+        if !chains.contains("-N DOCKER") {
+            shown("iptables", &["-t", table, "-N", "DOCKER"]);
+        }
+        shown("iptables", &["-t", table, "-A", "DOCKER", "-s", "198.51.100.7/32", "-j", "RETURN"]);
+        shown("iptables", &["-t", table, "-A", hook, "-m", "addrtype", "--dst-type", "LOCAL", "-j", "DOCKER"]);
+    }
+    foreign_rules()
+}
+
+/// What `iptables-save` prints without chains and rules of the proxy, and without counters.
+fn foreign_rules() -> Vec<String> {
+    let all = shown("iptables-save", &[]);
+    let is_rule = |line: &&str| line.starts_with("-A ") || line.starts_with(':');
+    let foreign = all.lines().filter(is_rule).filter(|line| !line.contains("TP-"));
+    // A declaration ends with its counters.
+    foreign.map(|line| line.split(" [").next().unwrap_or(line).to_string()).collect()
 }
 
 fn damages(cluster: &Cluster) -> Vec<Vec<String>> {
@@ -356,8 +389,9 @@ pub fn single_stack_ipv6(cluster: &mut Cluster) {
 
 /// This kernel may have no SCTP sockets: packets are written and read by hand.
 pub fn sctp(cluster: &mut Cluster) {
-    let ports = r#""ports":[{"protocol":"SCTP","port":3868}]"#;
-    cluster.service("diameter", &spec(20, ports), "");
+    let spec = r#"{"type":"NodePort","clusterIP":"10.96.0.20","clusterIPs":["10.96.0.20"],
+        "ports":[{"protocol":"SCTP","port":3868,"nodePort":30868}]}"#;
+    cluster.service("diameter", spec, "");
     cluster.slice(
         "diameter",
         Family::V4,
@@ -367,11 +401,24 @@ pub fn sctp(cluster: &mut Cluster) {
     cluster.sync();
     let server = cluster.pods[0].raw_sctp();
     let client = cluster.pods[2].raw_sctp();
-    let received = stdx::wait::until_ok("a packet", Duration::from_secs(20), || {
-        sctp::send_init(&client, "10.96.0.20", 3868);
-        sctp::receive(&server).ok_or("no packet arrives")
+    let seen = associate(&client, &server, ("10.96.0.20", 3868));
+    assert_eq!((seen.source, seen.source_port), (cluster.pods[2].ip, sctp::CLIENT_PORT), "a pod keeps its address");
+    let outside = cluster.outside.raw_sctp();
+    associate(&outside, &server, (NODE_IP, 30868));
+}
+
+/// Sends the first packet of an association to an address, and its reply back. Returns what the server received.
+fn associate(client: &OwnedFd, server: &OwnedFd, (to, port): (&str, u16)) -> sctp::Packet {
+    let (received, reply) = stdx::wait::until_ok("a reply", Duration::from_secs(20), || {
+        sctp::send_init(client, to, port);
+        let received = sctp::receive(server).ok_or("no packet arrives")?;
+        sctp::send_init_ack(server, &received);
+        sctp::receive(client).map(|reply| (received, reply)).ok_or("no reply arrives")
     });
-    assert_eq!(received, (cluster.pods[2].ip, 3000));
+    assert_eq!(received.port, 3000, "{received:?}");
+    let expected = sctp::Packet { source: to.parse().expect("an address"), source_port: port, port: sctp::CLIENT_PORT };
+    assert_eq!(reply, expected, "the reply has the address of the Service");
+    received
 }
 
 /// Proxies of two clusters on one machine do not touch each other.
