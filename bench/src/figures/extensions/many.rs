@@ -1,6 +1,8 @@
 //! Many large definitions, as the providers of a cloud install them: the time to install them, and what they cost the
 //! server from then on.
 
+mod control_plane;
+
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -49,7 +51,8 @@ pub(super) async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result
     let (value, limit) = (millis(measure_restart(&dir).await?), 2.0 * millis(without) + 1000.0);
     let name = "restart with 2,000 CRDs to ready";
     report.add(&BenchmarkResult { name, value, unit: "ms", limit, goal: Goal::AtMost(1.0) });
-    Ok(())
+    report.progress("measuring controllers beside many definitions");
+    control_plane::run(&plan.data("few"), &dir, report).await
 }
 
 /// The best of some restarts on the same data.
