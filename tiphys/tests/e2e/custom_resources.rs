@@ -3,8 +3,15 @@
 use crate::kubectl::{Kubectl, binaries};
 use crate::support::Server;
 
+/// The short name and the category of a group's resource.
+fn short(group: &str) -> (String, String) {
+    let name = group.split('.').next().expect("a name");
+    (format!("ct-{name}"), format!("tables-{name}"))
+}
+
 /// A separate definition for each version of kubectl.
 fn definition(group: &str) -> String {
+    let (short, category) = short(group);
     format!(
         r#"
 apiVersion: apiextensions.k8s.io/v1
@@ -13,7 +20,7 @@ metadata: {{name: crontabs.{group}}}
 spec:
   group: {group}
   scope: Namespaced
-  names: {{plural: crontabs, singular: crontab, kind: CronTab, shortNames: [ct]}}
+  names: {{plural: crontabs, singular: crontab, kind: CronTab, shortNames: [{short}], categories: [all, {category}]}}
   versions:
   - name: v1
     served: true
@@ -21,6 +28,9 @@ spec:
     subresources: {{status: {{}}, scale: {{specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}}}
     additionalPrinterColumns:
     - {{name: Schedule, type: string, jsonPath: .spec.cronSpec}}
+    - {{name: Ports, type: string, jsonPath: '.spec.ports[*].port', priority: 1}}
+    - {{name: Replicas, type: integer, jsonPath: .spec.replicas}}
+    - {{name: Since, type: date, jsonPath: .metadata.creationTimestamp}}
     schema:
       openAPIV3Schema:
         type: object
@@ -77,11 +87,35 @@ fn drive(kubectl: &Kubectl<'_>) {
         kubectl.run_with(&["apply", "--server-side", "--field-manager", manager, "-f", "-"], &shared);
     }
     kubectl.shows(&format!("get {resource} shared -o jsonpath={{.spec.ports[*].port}}"), "1 2");
+    shows_columns(kubectl, &group);
     kubectl.run_with(&["patch", &resource, "mine", "--type=merge", "-p", r#"{"spec":{"image":"b"}}"#], "");
     kubectl.shows(&format!("get {resource} mine -o yaml"), "image: b");
     kubectl.shows(&format!("delete {resource} mine"), "deleted");
     kubectl.shows(&format!("delete crd crontabs.{group}"), "deleted");
     kubectl.run(&format!("delete namespace {}", kubectl.namespace));
+}
+
+/// Columns by type and priority, through the short name and the category.
+fn shows_columns(kubectl: &Kubectl<'_>, group: &str) {
+    let (short, category) = short(group);
+    let table = |arguments: &str| -> Vec<Vec<String>> {
+        let text = kubectl.run(arguments);
+        text.lines()
+            .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_string).collect())
+            .collect()
+    };
+    let plain = table(&format!("get {short} shared mine"));
+    assert_eq!(plain[0], ["NAME", "SCHEDULE", "REPLICAS", "SINCE"], "{:?}", kubectl.version);
+    let mine = &plain[2];
+    assert_eq!(mine[..3], ["mine", "* * * * */5", "3"], "{:?}", kubectl.version);
+    let (number, unit) = mine[3].split_at(mine[3].len() - 1);
+    assert!(number.parse::<u32>().is_ok() || mine[3].contains('m') && unit == "s", "an age: {mine:?}");
+    let wide = table(&format!("get {short} shared -o wide"));
+    assert_eq!(wide[0], ["NAME", "SCHEDULE", "PORTS", "REPLICAS", "SINCE"], "{:?}", kubectl.version);
+    // The object has no schedule.
+    assert!(wide[1].contains(&"1 2".to_string()), "all items of the list: {wide:?}");
+    let names = kubectl.run(&format!("get {category} -o name"));
+    assert_eq!(names, format!("crontab.{group}/mine\ncrontab.{group}/shared\n"), "{:?}", kubectl.version);
 }
 
 #[test]
@@ -110,6 +144,8 @@ fn custom_resources_survive_a_kill() {
     first.run_with(&["apply", "-f", "-"], &definition("kill.example.com"));
     first.shows("wait --for=condition=Established crd/crontabs.kill.example.com --timeout=20s", "condition met");
     first.run_with(&["apply", "-f", "-"], &object("kill.example.com", "* * * * *"));
+    // Not beside definitions that come and go: a kind that is deleted meanwhile is an error.
+    first.shows("get all", "crontab.kill.example.com/mine");
     server.signal("-KILL");
     server.wait();
     let again = Server::start_again(server.dir.clone(), server.port, &[]);

@@ -21,6 +21,20 @@ fn rules(cluster: &Cluster) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Chains like Docker's in the iptables of the machine, with jumps to them.
+const FOREIGN: &str = "for table in nat filter; do
+    case $table in nat) hook=PREROUTING;; *) hook=FORWARD;; esac
+    iptables -t $table -N DOCKER && iptables -t $table -A DOCKER -s 198.51.100.7/32 -j RETURN &&
+    iptables -t $table -A $hook -m addrtype --dst-type LOCAL -j DOCKER || exit 1
+done";
+
+/// The rules of iptables that no proxy has, without their counters.
+fn foreign_rules(cluster: &Cluster) -> String {
+    let script = "iptables-save | grep -E '^(-A|:)' | grep -v TP- | sed 's/ \\[.*//'";
+    let output = cluster.command("sh").args(["-c", script]).output().expect("a shell");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// Kills the process itself, which nsenter has started.
 pub fn kill(process: &ChildProcess) {
     let parent = process.0.id();
@@ -43,12 +57,17 @@ fn a_killed_proxy_leaves_its_rules_until_a_cleanup() {
     case.kubectl(&["expose", "pod", "web", "--port=80", "--target-port=8080"]);
     client(&case, "client");
     let kubeconfig = cluster.kubeconfig().display().to_string();
+    let output = cluster.command("sh").args(["-c", FOREIGN]).output().expect("a shell");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let foreign = foreign_rules(&cluster);
+    assert_eq!(foreign.matches("DOCKER").count(), 6, "{foreign}");
     for chosen in ["nftables", "iptables", "userspace"] {
         let flags = ["--hostname-override", NODE, "--cluster-cidr", "10.42.0.0/16", "--proxy-mode", chosen];
         let proxy = cluster.spawn(&[&["kube-proxy", "--kubeconfig", &kubeconfig], &flags[..]].concat());
         let answers = || answering(&case, "client", "http://web/");
         case.until(chosen, answers, |seen| *seen == ["web".to_string()].into());
         assert_eq!(mode(&cluster), chosen);
+        assert_eq!(foreign_rules(&cluster), foreign, "{chosen}: foreign rules after a sync");
         kill(&proxy);
         drop(proxy);
         assert!(!rules(&cluster).is_empty(), "{chosen}: the rules stay");
@@ -58,6 +77,7 @@ fn a_killed_proxy_leaves_its_rules_until_a_cleanup() {
         let output = cluster.command(BINARY).args(["kube-proxy", "--cleanup"]).output().expect("nsenter is there");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(rules(&cluster), "", "{chosen}: rules are left");
+        assert_eq!(foreign_rules(&cluster), foreign, "{chosen}: foreign rules after a cleanup");
         // Only one attempt: the kernel tracks the connection for two minutes.
         let reply = case.exec("client", "curl -sS --max-time 1 http://web/ || echo FAILED");
         assert_eq!(reply, "FAILED", "{chosen}: something still forwards");

@@ -361,6 +361,7 @@ fn serving_pod(machine: &Cluster, data_dir: &str) -> String {
     let run = ["run", "web", "--restart=Never", &format!("--image={IMAGE}"), "--command", "--", "sh", "-c", &script];
     kubectl(machine, data_dir, &run);
     kubectl(machine, data_dir, &["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]);
+    kubectl(machine, data_dir, &["expose", "pod", "web", "--port=80"]);
     kubectl(machine, data_dir, &["get", "pod", "web", "--output=jsonpath={.status.podIP}"])
 }
 
@@ -370,6 +371,16 @@ fn assert_serves(machine: &Cluster, address: &str, name: &str) {
         "n=0; until curl -sf --max-time 2 http://{address}/name; do n=$((n+1)); [ $n -lt 20 ] || exit 1; sleep 0.2; done"
     );
     assert_eq!(shell(machine, &script), name);
+}
+
+/// The pod of a cluster through its Service: by the address from the machine, and by its name from the pod.
+#[track_caller]
+fn assert_serves_by_service(machine: &Cluster, data_dir: &str) {
+    let address = kubectl(machine, data_dir, &["get", "service", "web", "--output=jsonpath={.spec.clusterIP}"]);
+    assert_serves(machine, &address, data_dir);
+    let script = "n=0; until wget -q -T 2 -O - http://web.default.svc.cluster.local/name; do \
+                  n=$((n+1)); [ $n -lt 20 ] || exit 1; sleep 0.2; done";
+    assert_eq!(kubectl(machine, data_dir, &["exec", "web", "--", "sh", "-c", script]), data_dir);
 }
 
 #[test]
@@ -385,6 +396,9 @@ fn clusters_run_side_by_side() {
     assert_serves(&machine, &addresses[0], "data");
     assert_serves(&machine, &addresses[1], "other");
     assert!(kubectl(&machine, "other", &["get", "service", "kubernetes"]).contains("10.97.0.1"));
+    for data_dir in ["data", "other"] {
+        assert_serves_by_service(&machine, data_dir);
+    }
 
     // The pods of a killed cluster keep their network.
     second.signal("-KILL");
@@ -395,10 +409,14 @@ fn clusters_run_side_by_side() {
     assert_serves(&machine, &address, "third");
     assert_serves(&machine, &addresses[1], "other");
     assert_serves(&machine, &addresses[0], "data");
+    for data_dir in ["data", "third"] {
+        assert_serves_by_service(&machine, data_dir);
+    }
 
     // Stopping one cluster does not affect the others.
     first.signal("-INT");
     first.finish();
+    assert_serves_by_service(&machine, "third");
     assert_serves(&machine, &addresses[1], "other");
     let second = UpProcess::start(&machine, &["--data-dir", "other", "--port", "6444"]);
     assert_eq!(kubectl(&machine, "other", &["get", "pod", "web", "--output=jsonpath={.status.podIP}"]), addresses[1]);
