@@ -16,10 +16,10 @@ use kinds::User;
 use stdx::sources::ConnectionPermit;
 use tokio::sync::Notify;
 
+use crate::common::deadline::Deadline;
 use crate::fairness::{ConcurrencyGuard, Flow};
 use crate::metrics::RequestGauge;
 use crate::request::cpu_permits::CpuPermits;
-use crate::request::deadline::Deadline;
 use crate::request::head::RequestHead;
 use crate::request::negotiate::Media;
 use crate::request::request_body::RequestBody;

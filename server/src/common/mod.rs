@@ -1,5 +1,6 @@
-//! Utilities that every layer uses: identifiers, files. They do not depend on requests.
+//! Utilities that every layer uses: identifiers, files, deadlines. They do not depend on requests.
 
+pub(crate) mod deadline;
 pub(crate) mod errors;
 pub mod files;
 pub mod identity;

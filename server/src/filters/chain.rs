@@ -11,8 +11,8 @@ use super::{authentication, authorization, compression, deadline, fairness, fenc
 use crate::Server;
 use crate::audit;
 use crate::call::{Call, HttpResponse, Seats, StageResult, status_response, warning_header};
+use crate::common::deadline::Deadline;
 use crate::common::users::ANONYMOUS;
-use crate::request::deadline::Deadline;
 use crate::request::head::RequestHead;
 use crate::request::negotiate::{self, Accepted};
 use crate::routes::router;

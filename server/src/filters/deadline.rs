@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::status::Status;
 
-use crate::request::deadline::timed_out;
+use crate::common::deadline::timed_out;
 use crate::request::head::RequestHead;
 use crate::request::limits::{Limits, is_long_running};
 

@@ -14,12 +14,12 @@ use store::{Durability, Op, Precondition, Template, Write as StoreWrite};
 
 use crate::authorization;
 use crate::call::Origin;
+use crate::common::deadline::Deadline;
 use crate::registry::Registry;
 use crate::registry::admission::{self, Attributes, Operation, resource_quota};
 use crate::registry::options::WriteOptions;
 use crate::registry::versions::Versions;
 use crate::registry::{announce, conversion, device_claims, escalation, hooks, initializers, policy_params};
-use crate::request::deadline::Deadline;
 use crate::storage::cache::Item;
 use crate::storage::fence;
 use crate::storage::resource::{Resource, fill_hole};

@@ -7,7 +7,6 @@ pub(crate) mod codec;
 pub(crate) mod compress;
 pub mod cors;
 pub(crate) mod cpu_permits;
-pub(crate) mod deadline;
 pub mod head;
 pub mod in_process;
 pub mod info;

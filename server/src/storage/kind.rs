@@ -10,7 +10,7 @@ use kinds::custom::{CustomKind, Definition, Version};
 use kinds::quota::CountedKind;
 use kinds::{Context, Conversion, Lifecycle, ScalePaths, StatusRules, Subresource, Verb};
 
-use crate::request::deadline::Deadline;
+use crate::common::deadline::Deadline;
 use crate::storage::cache::Item;
 
 /// A kind in one version.

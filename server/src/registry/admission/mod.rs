@@ -54,10 +54,10 @@ use api::status::Status;
 use kinds::User;
 
 use crate::call::Origin;
+use crate::common::deadline::Deadline;
 pub(crate) use crate::common::errors::join_errors;
 use crate::registry::Registry;
 use crate::registry::options::DeleteOptions;
-use crate::request::deadline::Deadline;
 use crate::storage::resource::Resource;
 pub(crate) use rounds::Rounds;
 pub(crate) use run::mutate;

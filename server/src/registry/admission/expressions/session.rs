@@ -10,8 +10,8 @@ use cel::{Activation, Authorizer, Budget, EvalError, Evaluation, Program, Resour
 use tokio::time::Instant;
 
 use super::{EvaluationError, Expression, OutOfBudget, Variable};
+use crate::common::deadline::Deadline;
 use crate::registry::admission::Attributes;
-use crate::request::deadline::Deadline;
 
 /// The values of the variables. A value that the request does not have is null.
 #[derive(Clone, Copy)]

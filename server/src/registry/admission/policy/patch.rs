@@ -155,7 +155,7 @@ mod tests {
     use cel::Expressions;
     use kinds::PolicyCompiler;
 
-    use crate::request::deadline::Deadline;
+    use crate::common::deadline::Deadline;
 
     #[test]
     fn mutations_change_objects() {
