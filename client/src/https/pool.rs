@@ -130,3 +130,121 @@ impl Pool {
 fn failed(error: &dyn std::error::Error) -> Error {
     Error::Transport(stdx::error::chain(error))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http_client::Trust;
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    /// The type of a frame of HTTP/2 with the head of a request.
+    const HEADERS: u8 = 1;
+
+    /// A server that closes its first connections as soon as they have brought a whole request, like one that is killed.
+    struct DyingServer {
+        address: SocketAddr,
+        requests: Arc<AtomicUsize>,
+    }
+
+    impl DyingServer {
+        async fn start(alpn: &[u8], deaths: usize) -> DyingServer {
+            let key = rcgen::KeyPair::generate().expect("a key");
+            let params = rcgen::CertificateParams::new(vec!["localhost".to_string()]).expect("a name");
+            let certificate = params.self_signed(&key).expect("a certificate").der().clone();
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+            let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+            let config =
+                config.expect("versions").with_no_client_auth().with_single_cert(vec![certificate], key.into());
+            let mut config = config.expect("a key that fits");
+            config.alpn_protocols = vec![alpn.to_vec()];
+            let (acceptor, is_http2) = (TlsAcceptor::from(Arc::new(config)), alpn == tls::HTTP2);
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let requests = Arc::new(AtomicUsize::new(0));
+            let count = requests.clone();
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    let mut stream = acceptor.accept(stream).await.expect("a handshake");
+                    match is_http2 {
+                        true => read_frames(&mut stream).await,
+                        false => read_head(&mut stream).await,
+                    }
+                    if count.fetch_add(1, Ordering::Relaxed) >= deaths {
+                        let response = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+                        stream.write_all(response).await.expect("sent");
+                        let _ = stream.shutdown().await;
+                    }
+                }
+            });
+            DyingServer { address, requests }
+        }
+
+        async fn send(&self, method: Method) -> Result<Vec<u8>> {
+            let tls = tls::config(&Trust::InsecureSkipVerify, None, &[]).expect("TLS");
+            let pool = Pool::new("127.0.0.1", self.address.port(), "localhost", Arc::new(tls)).expect("a pool");
+            let mut request = Request::new(Bytes::new());
+            *request.method_mut() = method;
+            *request.uri_mut() = format!("https://{}/version", self.address).parse().expect("a URI");
+            pool.send(request).await?.into_body().whole().await.map(|body| body.to_vec())
+        }
+
+        fn requests(&self) -> usize {
+            self.requests.load(Ordering::Relaxed)
+        }
+    }
+
+    async fn read_head(stream: &mut (impl AsyncRead + Unpin)) {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.expect("a request"));
+        }
+    }
+
+    async fn read_frames(stream: &mut (impl AsyncRead + Unpin)) {
+        let mut preface = [0; 24];
+        stream.read_exact(&mut preface).await.expect("the preface");
+        loop {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).await.expect("a frame");
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            stream.read_exact(&mut vec![0; length as usize]).await.expect("its content");
+            if head[3] == HEADERS {
+                return;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn reads_in_flight_are_sent_again() {
+        for method in [Method::GET, Method::HEAD] {
+            let server = DyingServer::start(tls::HTTP1, 2).await;
+            server.send(method.clone()).await.expect("the third connection responds");
+            assert_eq!(server.requests(), 3, "{method}");
+        }
+        for alpn in [tls::HTTP1, tls::HTTP2] {
+            let server = DyingServer::start(alpn, usize::MAX).await;
+            server.send(Method::GET).await.expect_err("it dies every time");
+            assert_eq!(server.requests(), 3, "so often and not more");
+        }
+    }
+
+    /// The server may have carried them out before it died.
+    #[tokio::test]
+    async fn writes_in_flight_are_not_sent_again() {
+        for alpn in [tls::HTTP1, tls::HTTP2] {
+            for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+                let server = DyingServer::start(alpn, usize::MAX).await;
+                server.send(method.clone()).await.expect_err("the connection broke");
+                assert_eq!(server.requests(), 1, "{method}");
+            }
+        }
+    }
+}
