@@ -25,7 +25,7 @@ const MAX_TUNNELS: usize = 10_000;
 /// Opens the connections of this server to nodes and pods.
 pub struct Dialer {
     pub(crate) storage: Arc<Storage>,
-    tunnels: Mutex<BTreeMap<String, NodeTunnel>>,
+    nodes: NodeTunnels,
 }
 
 struct NodeTunnel {
@@ -38,23 +38,17 @@ struct NodeTunnel {
 
 impl Dialer {
     pub(crate) fn new(storage: Arc<Storage>) -> Dialer {
-        Dialer { storage, tunnels: Mutex::default() }
+        Dialer { storage, nodes: NodeTunnels::default() }
     }
 
     /// Keeps the tunnel of a node, instead of an earlier one; false if there are too many.
     pub(crate) fn add(&self, node: &str, tunnel: Tunnel) -> bool {
-        let mut tunnels = self.tunnels.lock();
-        tunnels.retain(|_, kept| !kept.tunnel.is_closed());
-        if tunnels.len() >= MAX_TUNNELS && !tunnels.contains_key(node) {
-            return false;
-        }
-        tunnels.insert(node.to_string(), NodeTunnel { tunnel, pods: Vec::new(), tunnel_only: None });
-        true
+        self.nodes.add(node, tunnel)
     }
 
     /// Closes all tunnels: the server stops.
     pub(crate) fn close(&self) {
-        self.tunnels.lock().clear();
+        self.nodes.0.lock().clear();
     }
 
     /// A connection to the kubelet of a node.
@@ -64,10 +58,7 @@ impl Dialer {
         address: &Address,
         tls: Option<&Arc<ClientConfig>>,
     ) -> Result<Stream, ConnectError> {
-        match self.tunnel(node) {
-            Some(route) => self.connect_by(node, route, address, tls).await,
-            None => connect_directly(address, tls).await,
-        }
+        self.nodes.connect(node, address, tls).await
     }
 
     /// A connection to an address, which may be that of a pod.
@@ -84,16 +75,44 @@ impl Dialer {
 
     /// The node with a tunnel to whose range of pods an address belongs.
     fn node_of(&self, ip: IpAddr) -> Option<String> {
-        let mut tunnels = self.tunnels.lock();
+        let mut tunnels = self.nodes.0.lock();
         for (name, kept) in tunnels.iter_mut().filter(|(_, kept)| kept.pods.is_empty()) {
             kept.pods = self.storage.object("minions", name).map(|node| pod_ranges(&node)).unwrap_or_default();
         }
         let has_pod = |kept: &NodeTunnel| kept.pods.iter().any(|range| range.contains(ip));
         tunnels.iter().find(|(_, kept)| has_pod(kept)).map(|(name, _)| name.clone())
     }
+}
+
+/// The tunnels of this server, by the names of their nodes.
+#[derive(Default)]
+struct NodeTunnels(Mutex<BTreeMap<String, NodeTunnel>>);
+
+impl NodeTunnels {
+    fn add(&self, node: &str, tunnel: Tunnel) -> bool {
+        let mut tunnels = self.0.lock();
+        tunnels.retain(|_, kept| !kept.tunnel.is_closed());
+        if tunnels.len() >= MAX_TUNNELS && !tunnels.contains_key(node) {
+            return false;
+        }
+        tunnels.insert(node.to_string(), NodeTunnel { tunnel, pods: Vec::new(), tunnel_only: None });
+        true
+    }
+
+    async fn connect(
+        &self,
+        node: &str,
+        address: &Address,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Result<Stream, ConnectError> {
+        match self.tunnel(node) {
+            Some(route) => self.connect_by(node, route, address, tls).await,
+            None => connect_directly(address, tls).await,
+        }
+    }
 
     fn tunnel(&self, node: &str) -> Option<(Tunnel, bool)> {
-        let mut tunnels = self.tunnels.lock();
+        let mut tunnels = self.0.lock();
         let kept = tunnels.get(node)?;
         if kept.tunnel.is_closed() {
             tunnels.remove(node);
@@ -103,7 +122,7 @@ impl Dialer {
     }
 
     fn record(&self, node: &str, through_tunnel: bool) {
-        if let Some(kept) = self.tunnels.lock().get_mut(node) {
+        if let Some(kept) = self.0.lock().get_mut(node) {
             kept.tunnel_only = through_tunnel.then(|| Instant::now() + REMEMBERED);
         }
     }
@@ -194,8 +213,17 @@ async fn connect_through(
 #[cfg(test)]
 mod tests {
     use api::{list, tree};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use stdx::wait::until_await;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tunnel::{DialFuture, TargetDialer};
 
     use super::*;
+
+    const NODE: &str = "n1";
+    const DEADLINE: Duration = Duration::from_secs(30);
 
     #[test]
     fn pods_are_reached_through_their_own_node() {
@@ -209,5 +237,107 @@ mod tests {
         check("10.42.2.7", false);
         check("127.0.0.1", false);
         assert!(pod_ranges(&tree! {}).is_empty());
+    }
+
+    /// A listener whose connections get one byte: which side of the NAT they have reached.
+    async fn serve(side: u8) -> (Address, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let count = accepted.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                let _ = stream.write_all(&[side]).await;
+            }
+        });
+        (Address::new(false, "127.0.0.1", address.port()), accepted)
+    }
+
+    /// The node's side of the tunnel: whatever the target, it connects to a port behind the NAT.
+    struct Behind(u16);
+
+    impl TargetDialer for Behind {
+        fn dial<'a>(&'a self, _host: &'a str, _port: u16) -> DialFuture<'a> {
+            Box::pin(async { Ok(TcpStream::connect(("127.0.0.1", self.0)).await?) })
+        }
+    }
+
+    /// The tunnels of a server to a node, behind which a port sends `b't'`. Dropping the task closes the tunnel.
+    async fn tunnels() -> (NodeTunnels, tokio::task::JoinHandle<()>) {
+        let (behind, _) = serve(b't').await;
+        let (node, server) = tokio::io::duplex(64 << 10);
+        let serving = tokio::spawn(async move { drop(tunnel::serve(node, Arc::new(Behind(behind.port))).await) });
+        let tunnels = NodeTunnels::default();
+        assert!(tunnels.add(NODE, Tunnel::open(server).await.expect("a tunnel")));
+        (tunnels, serving)
+    }
+
+    async fn side(tunnels: &NodeTunnels, address: &Address) -> Result<u8, ConnectError> {
+        let mut stream = tunnels.connect(NODE, address, None).await?;
+        let mut byte = [0];
+        tokio::time::timeout(DEADLINE, stream.read_exact(&mut byte)).await.expect("in time").expect("a byte");
+        Ok(byte[0])
+    }
+
+    fn is_tunnel_only(tunnels: &NodeTunnels) -> bool {
+        tunnels.tunnel(NODE).is_some_and(|(_, tunnel_only)| tunnel_only)
+    }
+
+    /// An address at which nothing listens.
+    async fn refusing() -> Address {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Address::new(false, "127.0.0.1", listener.local_addr().expect("an address").port())
+    }
+
+    #[tokio::test]
+    async fn a_reachable_node_is_dialled_directly() {
+        let (tunnels, _serving) = tunnels().await;
+        let (direct, _) = serve(b'd').await;
+        assert_eq!(side(&tunnels, &direct).await.expect("connected"), b'd');
+        assert!(!is_tunnel_only(&tunnels));
+    }
+
+    #[tokio::test]
+    async fn an_unreachable_node_is_reached_through_its_tunnel() {
+        let (tunnels, _serving) = tunnels().await;
+        assert_eq!(side(&tunnels, &refusing().await).await.expect("connected"), b't');
+        assert!(is_tunnel_only(&tunnels), "it is remembered");
+        // So another port is not dialled directly, although it would respond.
+        let (direct, dialled) = serve(b'd').await;
+        assert_eq!(side(&tunnels, &direct).await.expect("connected"), b't');
+        assert_eq!(dialled.load(Ordering::Relaxed), 0);
+        // Until that time is over.
+        tunnels.0.lock().get_mut(NODE).expect("a node").tunnel_only = Some(Instant::now());
+        assert_eq!(side(&tunnels, &direct).await.expect("connected"), b'd');
+        assert!(!is_tunnel_only(&tunnels));
+    }
+
+    /// A listener whose queue is full drops further connections, like a firewall.
+    #[tokio::test]
+    async fn a_silent_address_costs_the_head_start_only() {
+        let (tunnels, _serving) = tunnels().await;
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let listener = socket.listen(1).expect("a listener");
+        let silent = listener.local_addr().expect("an address");
+        let mut queued = Vec::new();
+        while let Ok(Ok(stream)) = tokio::time::timeout(HEAD_START, TcpStream::connect(silent)).await {
+            queued.push(stream);
+        }
+        let silent = Address::new(false, "127.0.0.1", silent.port());
+        assert_eq!(side(&tunnels, &silent).await.expect("connected"), b't');
+        assert!(is_tunnel_only(&tunnels));
+    }
+
+    #[tokio::test]
+    async fn a_closed_tunnel_is_forgotten() {
+        let (tunnels, serving) = tunnels().await;
+        assert_eq!(side(&tunnels, &refusing().await).await.expect("connected"), b't');
+        serving.abort();
+        until_await("the end of the tunnel", DEADLINE, async || tunnels.tunnel(NODE).is_none()).await;
+        assert!(side(&tunnels, &refusing().await).await.is_err(), "the error is that of the direct connection");
+        let (direct, _) = serve(b'd').await;
+        assert_eq!(side(&tunnels, &direct).await.expect("connected"), b'd');
     }
 }
