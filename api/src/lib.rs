@@ -25,6 +25,7 @@ pub mod time;
 pub mod tree;
 pub mod typed;
 pub mod validation;
+pub mod version;
 pub mod yaml;
 
 pub use tree::{Map, Str, Tree};

@@ -7,7 +7,7 @@ use crate::{apiserver, component, controller_manager, dns, kube_proxy, kube_sche
 
 pub(super) fn run_apiserver(arguments: &[String]) -> Result<()> {
     if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::routes::openapi::VERSION);
+        println!("Kubernetes {}", api::version::git_version());
         return Ok(());
     }
     if asks_for_help(arguments) {
@@ -25,7 +25,7 @@ pub(super) fn run_apiserver(arguments: &[String]) -> Result<()> {
 
 pub(super) fn run_manager(arguments: &[String]) -> Result<()> {
     if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::routes::openapi::VERSION);
+        println!("Kubernetes {}", api::version::git_version());
         return Ok(());
     }
     if asks_for_help(arguments) {
@@ -39,7 +39,7 @@ pub(super) fn run_manager(arguments: &[String]) -> Result<()> {
 
 pub(super) fn run_scheduler(arguments: &[String]) -> Result<()> {
     if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::routes::openapi::VERSION);
+        println!("Kubernetes {}", api::version::git_version());
         return Ok(());
     }
     if asks_for_help(arguments) {
@@ -80,7 +80,7 @@ pub(super) fn run_dns(arguments: &[String]) -> Result<()> {
 
 pub(super) fn run_proxy(arguments: &[String]) -> Result<()> {
     if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::routes::openapi::VERSION);
+        println!("Kubernetes {}", api::version::git_version());
         return Ok(());
     }
     if asks_for_help(arguments) {
@@ -104,7 +104,7 @@ pub(super) fn run_proxy(arguments: &[String]) -> Result<()> {
 
 pub(super) fn run_kubelet(arguments: &[String]) -> Result<()> {
     if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::routes::openapi::VERSION);
+        println!("Kubernetes {}", api::version::git_version());
         return Ok(());
     }
     if asks_for_help(arguments) {

@@ -158,18 +158,28 @@ enum CertsCommand {
 /// On every machine that this runs on.
 const SIGPWR: i32 = 30;
 
+/// Tests of upgrades run one binary as two versions. A release build does not have this variable.
+#[cfg(debug_assertions)]
+fn report_test_version() {
+    if let Some(minor) = std::env::var("TIPHYS_TEST_MINOR_VERSION").ok().and_then(|text| text.parse().ok()) {
+        api::version::report_minor(minor);
+    }
+}
+
 /// Components that the binary is when it is called by their names.
 const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet"];
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
+    #[cfg(debug_assertions)]
+    report_test_version();
     let cli = match parse(&arguments(std::env::args().collect())) {
         Ok(cli) => cli,
         Err(code) => return code,
     };
     let result = match cli.command {
         Command::Version => {
-            println!("tiphys {} (Kubernetes 1.37)", env!("CARGO_PKG_VERSION"));
+            println!("tiphys {} (Kubernetes 1.{})", env!("CARGO_PKG_VERSION"), api::version::minor());
             Ok(())
         }
         Command::Up(args) => up::run(*args),

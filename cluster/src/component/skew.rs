@@ -42,20 +42,19 @@ enum Skew {
 pub(crate) async fn check_server(client: &Client, component: &'static str, allowed: u32) -> Result<()> {
     let version = tokio::time::timeout(TIMEOUT, client.get_path("/version", "")).await;
     let Ok(Ok(version)) = version else { return Ok(()) };
-    let Some((own, server)) = own_minor().zip(minor(&version)) else { return Ok(()) };
-    compare(component, own, server, allowed).map_err(|skew| Error::Flags(vec![skew.to_string()]))
+    let Some(server) = minor(&version) else { return Ok(()) };
+    compare(component, api::version::minor(), server, allowed).map_err(|skew| Error::Flags(vec![skew.to_string()]))
 }
 
 /// The version of this server as other servers of the control plane read it: `1.37`.
 pub(crate) fn own_version() -> String {
-    own_minor().map(|minor| format!("1.{minor}")).unwrap_or_default()
+    format!("1.{}", api::version::minor())
 }
 
 /// Refuses to run beside servers of other versions, which are known by their addresses.
 pub(crate) fn check_servers<'a>(others: impl Iterator<Item = (&'a str, &'a str)>) -> Result<()> {
-    let Some(own) = own_minor() else { return Ok(()) };
     let minors = others.filter_map(|(address, version)| Some((address, version.strip_prefix("1.")?.parse().ok()?)));
-    compare_servers(own, minors).map_err(|skew| Error::Flags(vec![skew.to_string()]))
+    compare_servers(api::version::minor(), minors).map_err(|skew| Error::Flags(vec![skew.to_string()]))
 }
 
 fn compare_servers<'a>(own: u32, mut others: impl Iterator<Item = (&'a str, u32)>) -> std::result::Result<(), Skew> {
@@ -63,11 +62,6 @@ fn compare_servers<'a>(own: u32, mut others: impl Iterator<Item = (&'a str, u32)
         Some((address, other)) => Err(Skew::Servers { own, other, address: address.to_string() }),
         None => Ok(()),
     }
-}
-
-/// Of `v1.37.0+…`.
-fn own_minor() -> Option<u32> {
-    server::routes::openapi::VERSION.split('.').nth(1)?.parse().ok()
 }
 
 /// Some distributions write `37+`.
@@ -122,6 +116,5 @@ mod tests {
     fn versions_of_distributions_are_read() {
         let read = |major: &str, text: &str| minor(&tree! { "major" => major, "minor" => text });
         assert_eq!((read("1", "37"), read("1", "36+"), read("2", "1"), read("", "")), (Some(37), Some(36), None, None));
-        assert_eq!(own_minor(), Some(37));
     }
 }

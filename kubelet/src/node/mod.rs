@@ -31,7 +31,6 @@ use conditions::Event;
 use runtime::RuntimeClient;
 use status_input::{Health, Image, Machine, Reports, Runtime, StatusInput};
 
-pub use status::VERSION;
 pub(crate) use view::NodeView;
 
 pub(crate) const NODES: Resource = Resource::core("nodes");

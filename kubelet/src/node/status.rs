@@ -8,9 +8,6 @@ use super::resources;
 use super::status_input::{Handler, Image, StatusInput};
 use crate::config::Config;
 
-/// The version in `kubectl version` and in the Node object.
-pub const VERSION: &str = concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION"));
-
 /// The number of listed names of an image.
 const MOST_NAMES: usize = 5;
 
@@ -91,7 +88,7 @@ fn info(input: &StatusInput) -> Tree {
         "machineID" => machine.machine_id.as_str(), "systemUUID" => machine.system_uuid.as_str(),
         "bootID" => machine.boot_id.as_str(), "kernelVersion" => machine.kernel_version.as_str(),
         "osImage" => machine.os_image.as_str(), "containerRuntimeVersion" => runtime,
-        "kubeletVersion" => VERSION, "kubeProxyVersion" => "",
+        "kubeletVersion" => api::version::git_version(), "kubeProxyVersion" => "",
         "operatingSystem" => "linux", "architecture" => machine.architecture.as_str(),
     };
     if machine.swap_bytes > 0 {

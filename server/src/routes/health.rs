@@ -93,16 +93,17 @@ fn version(head: &RequestHead) -> HttpResponse {
             crate::request::negotiate::Accepted::JSON,
         );
     }
+    let minor = api::version::minor();
     json_response(
         200,
         &tree! {
             "major" => "1",
-            "minor" => "37",
+            "minor" => minor.to_string(),
             "emulationMajor" => "1",
-            "emulationMinor" => "37",
+            "emulationMinor" => minor.to_string(),
             "minCompatibilityMajor" => "1",
-            "minCompatibilityMinor" => "36",
-            "gitVersion" => crate::routes::openapi::VERSION,
+            "minCompatibilityMinor" => (minor - 1).to_string(),
+            "gitVersion" => api::version::git_version(),
             "gitCommit" => option_env!("TIPHYS_COMMIT").unwrap_or("unknown"),
             "gitTreeState" => "clean",
             "buildDate" => "1970-01-01T00:00:00Z",
@@ -177,9 +178,10 @@ fn status_page(routes: &Routes, path: &str) -> String {
     }
     let up = routes.registry.now() - routes.health.started;
     format!(
-        "{head}Started:  {}\nUp:  {}\nBinary version:  1.37.0+tiphys.{}\nEmulation version:  1.37\nPaths:  /flagz /healthz /livez /metrics /readyz /statusz /version\n",
+        "{head}Started:  {}\nUp:  {}\nBinary version:  {}\nEmulation version:  1.{}\nPaths:  /flagz /healthz /livez /metrics /readyz /statusz /version\n",
         api::time::format_seconds(routes.health.started),
         api::time::human_duration(up),
-        env!("CARGO_PKG_VERSION"),
+        api::version::git_version().trim_start_matches('v'),
+        api::version::minor(),
     )
 }

@@ -17,9 +17,6 @@ use crate::routes::Routes;
 pub(crate) use documents::Documents;
 use documents::{Document, hash, hashes, unpack};
 
-/// The version in the documents; the same as `/version`.
-pub const VERSION: &str = concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION"));
-
 /// A year: a URL with a hash never changes its content.
 const IMMUTABLE: &str = "public, immutable, max-age=31536000";
 

@@ -78,7 +78,7 @@ async fn a_node_registers_leases_and_reports() {
     assert_eq!(condition(&created, "Ready").str("reason"), "KubeletNotReady");
     assert_eq!(condition(&created, "MemoryPressure").str("status"), "False");
     assert_eq!(created.list("status.addresses")[1].str("address"), "host-1");
-    assert_eq!(created.str("status.nodeInfo.kubeletVersion"), kubelet::node::VERSION);
+    assert_eq!(created.str("status.nodeInfo.kubeletVersion"), api::version::git_version());
 
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1";
     let lease = client.until(path, |code, _| code == 200).await;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use ::openapi::{Api, DescriptionSource, Encoding, Extra, v3};
 use api::json;
 use api::status::Status;
+use api::version::git_version;
 use bytes::Bytes;
 use stdx::sync::Mutex;
 
-use super::VERSION;
 use super::parts::Packed;
 use crate::request::compress::gzip;
 use crate::routes::Routes;
@@ -118,7 +118,11 @@ impl Source {
         match self {
             Source::Kinds(extras) => {
                 let texts = Descriptions(descriptions::descriptions());
-                v3::document(&Api { version: VERSION, kinds: kinds::served(), texts: &texts, extras }, name, encoding)
+                v3::document(
+                    &Api { version: git_version(), kinds: kinds::served(), texts: &texts, extras },
+                    name,
+                    encoding,
+                )
             }
             Source::Extension(bytes) => json::decode(bytes).ok().map(|document| v3::encode(&document, encoding)),
         }
@@ -215,7 +219,7 @@ async fn built_in_hashes(routes: &Routes) -> Result<Arc<BTreeMap<String, String>
 }
 
 fn compute_hashes() -> BTreeMap<String, String> {
-    let api = Api { version: VERSION, kinds: kinds::served(), texts: &::openapi::NoDescriptions, extras: &[] };
+    let api = Api { version: git_version(), kinds: kinds::served(), texts: &::openapi::NoDescriptions, extras: &[] };
     let index = v3::index(&api);
     let hash = |url: &str| url.split_once("?hash=").map(|(_, hash)| hash.to_string()).unwrap_or_default();
     index.map("paths").iter().map(|(name, path)| (name.to_string(), hash(path.str("serverRelativeURL")))).collect()

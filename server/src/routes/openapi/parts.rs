@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ::openapi::{Api, Encoding, Extra, Part, PartIndex, Skeleton, skeleton};
 use api::Tree;
 use api::status::Status;
+use api::version::git_version;
 
-use super::VERSION;
 use super::documents::{Descriptions, Document, extra};
 use crate::request::compress;
 use crate::routes::Routes;
@@ -99,7 +99,7 @@ fn pieces(routes: &Routes) -> Vec<Piece> {
 /// Builds the parts of kinds and definitions. The parts of extension API servers depend on the others, and are few.
 fn build_missing(pieces: &mut [Piece], encoding: Encoding) {
     let texts = Descriptions(descriptions::descriptions());
-    let api = Api { version: VERSION, kinds: kinds::served(), texts: &texts, extras: &[] };
+    let api = Api { version: git_version(), kinds: kinds::served(), texts: &texts, extras: &[] };
     for piece in pieces.iter_mut().filter(|piece| piece.packed.is_none()) {
         let part = match &piece.source {
             Source::BuiltIn => Part::built_in(&api, encoding),
@@ -131,7 +131,7 @@ fn join_pieces(pieces: &[Piece], encoding: Encoding, basis: String) -> Document 
         parts.push(Arc::new(packed));
     }
     let hashes: Vec<&str> = parts.iter().map(|packed| packed.hash.as_str()).collect();
-    let etag = ::openapi::etag(format!("{VERSION}\n{}", hashes.join("\n")).as_bytes());
+    let etag = ::openapi::etag(format!("{}\n{}", git_version(), hashes.join("\n")).as_bytes());
     Document { gzip: compress_parts(&parts, encoding).into(), etag, basis }
 }
 
@@ -145,7 +145,7 @@ fn compress_parts(parts: &[Arc<Packed>], encoding: Encoding) -> Vec<u8> {
     let lengths = entries.each_ref().map(|all| {
         all.iter().map(|entries| entries.len()).sum::<usize>() + all.len().saturating_sub(1) * separator_length
     });
-    let Skeleton { around, separator } = skeleton(VERSION, parameters, lengths, encoding);
+    let Skeleton { around, separator } = skeleton(git_version(), parameters, lengths, encoding);
     let (around, separator) = (around.map(|bytes| compress::Piece::new(&bytes)), compress::Piece::new(separator));
     let mut all = vec![&around[0]];
     for (entries, after) in entries.iter().zip(&around[1..]) {
