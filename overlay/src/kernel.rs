@@ -42,10 +42,13 @@ pub fn device_name(bridge: &str, is_ipv4: bool) -> String {
     if is_ipv4 { format!("{bridge}-vx") } else { format!("{bridge}-vx6") }
 }
 
-/// Deletes the VXLAN devices with their routes, in the network namespace of the calling thread. Plain routes are deleted
-/// where they lead to a range of pods.
+/// Deletes the routes to other nodes in the network namespace of the calling thread.
 pub fn cleanup(bridge: &str, pod_cidrs: &[IpNet]) -> Result<(), NetlinkError> {
-    let mut rtnl = Rtnl::open()?;
+    remove(&mut Rtnl::open()?, bridge, pod_cidrs)
+}
+
+/// Deletes the VXLAN devices with their routes and entries. Plain routes are deleted where they lead to a range of pods.
+pub(crate) fn remove(rtnl: &mut Rtnl, bridge: &str, pod_cidrs: &[IpNet]) -> Result<(), NetlinkError> {
     for is_ipv4 in [true, false] {
         rtnl.delete_link(&device_name(bridge, is_ipv4))?;
     }

@@ -89,6 +89,8 @@ struct Worker {
     nodes: Arc<Nodes>,
     rtnl: Arc<Mutex<Rtnl>>,
     synced: watch::Sender<bool>,
+    /// Whether this process has applied routes.
+    has_routes: bool,
     /// The problems that were logged.
     problems: Vec<Problem>,
 }
@@ -122,6 +124,7 @@ pub fn start(environment: Environment) -> Result<Handle, NetlinkError> {
         nodes,
         rtnl: Arc::new(Mutex::new(rtnl)),
         synced: sender,
+        has_routes: false,
         problems: Vec::new(),
     };
     let task = tokio::spawn(worker.run(stopped, listed, informers));
@@ -179,7 +182,11 @@ impl Worker {
 
     /// Applies the current state; false while this node has no range or no address yet.
     async fn sync(&mut self) -> Result<bool, SyncError> {
-        let Some(node) = self.nodes.own.lock().clone() else { return Ok(false) };
+        let own = self.nodes.own.lock().clone();
+        let Some(node) = own else {
+            self.remove_routes().await?;
+            return Ok(false);
+        };
         self.publish(&node).await?;
         let own = Peer::read(&node);
         let peers: Vec<Peer> = self.nodes.peers.lock().values().cloned().collect();
@@ -187,8 +194,22 @@ impl Worker {
         let is_complete = !own.endpoints.is_empty();
         let problems =
             tokio::task::spawn_blocking(move || apply(&mut rtnl.lock(), &config, &bridge, &own, &peers)).await??;
+        self.has_routes = true;
         self.report(problems);
         Ok(is_complete)
+    }
+
+    /// A node that was deleted while it runs is no part of the network any more, like on the other nodes. Before it is
+    /// registered, the routes of an earlier process stay.
+    async fn remove_routes(&mut self) -> Result<(), SyncError> {
+        if !std::mem::take(&mut self.has_routes) {
+            return Ok(());
+        }
+        tracing::info!(node = self.node_name, "the node was deleted, removing its routes to other nodes");
+        let (cidrs, bridge, rtnl) = (self.config.pod_cidrs.clone(), self.bridge.clone(), self.rtnl.clone());
+        let removed = tokio::task::spawn_blocking(move || kernel::remove(&mut rtnl.lock(), &bridge, &cidrs)).await?;
+        removed.map_err(kernel::Error::from).inspect_err(|_| self.has_routes = true)?;
+        Ok(())
     }
 
     async fn publish(&self, node: &Tree) -> Result<(), SyncError> {
