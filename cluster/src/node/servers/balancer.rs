@@ -46,6 +46,12 @@ pub(super) enum Outcome {
     Refused,
 }
 
+impl Outcome {
+    pub(super) fn is_response(self) -> bool {
+        matches!(self, Outcome::Ready | Outcome::NotReady)
+    }
+}
+
 impl Health {
     fn after(self, outcome: Outcome) -> Health {
         match (outcome, self) {
@@ -145,12 +151,12 @@ impl Balancer {
         Some(ConnectionGuard { _counted: entry.connections.subscribe(), cuts: entry.cuts.subscribe() })
     }
 
-    /// Applies a result. The connections of a dead server are cut if another server is ready: otherwise it may only be
+    /// Applies a result, and returns the state after it; None if the server was removed. The connections of a dead server are cut if another server is ready: otherwise it may only be
     /// slow, and there is nowhere to go.
-    pub(super) fn report(&self, address: &ServerAddress, outcome: Outcome) {
+    pub(super) fn report(&self, address: &ServerAddress, outcome: Outcome) -> Option<Health> {
         let mut state = self.state.lock();
         let has_other = state.iter().any(|other| other.address != *address && other.health == Health::Ready);
-        let Some(entry) = state.iter_mut().find(|entry| entry.address == *address) else { return };
+        let Some(entry) = state.iter_mut().find(|entry| entry.address == *address) else { return None };
         let health = entry.health.after(outcome);
         if health != entry.health {
             tracing::info!(server = %address, from = ?entry.health, to = ?health, "server changed");
@@ -159,6 +165,7 @@ impl Balancer {
         if health == Health::Dead && has_other {
             entry.cuts.send_modify(|count| *count += 1);
         }
+        Some(health)
     }
 
     /// The pause until the next probe of a server; None if it was removed.

@@ -130,7 +130,7 @@ async fn connect(balancer: &Balancer) -> Option<(TcpStream, ConnectionGuard)> {
                 tracing::debug!(server = %address, %error, "failed to connect to the API server");
                 balancer.report(address, Outcome::Refused);
             }
-            Err(_) => balancer.report(address, Outcome::TimedOut),
+            Err(_) => drop(balancer.report(address, Outcome::TimedOut)),
         }
     }
     None
