@@ -62,7 +62,9 @@ mod volumeattributesclass_protection;
 use client::Key;
 use framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
-pub use bootstrap_tokens::{is_signed as is_signed_cluster_info, signature as sign_cluster_info};
+pub use bootstrap_tokens::{
+    has_signature as has_cluster_info_signature, is_signed as is_signed_cluster_info, signature as sign_cluster_info,
+};
 pub use choice::{UnknownController, check, names, runs};
 pub use cron_job::ZonedSchedule;
 pub use local_path::default_class;

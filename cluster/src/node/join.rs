@@ -35,8 +35,10 @@ use crate::machine::lock::{Lock, lock_data_dir};
 const MAPS: Resource = Resource::core("configmaps");
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(7);
-/// How long a signature is waited for: a new token is signed within seconds.
+/// How long a signature is waited for while there is none at all: the controllers of a new cluster may not run yet.
 const LONGEST_UNSIGNED: Duration = Duration::from_secs(60);
+/// The same where other tokens have signatures: the controllers run, and sign a new token within a second.
+const LONGEST_UNSIGNED_AMONG_OTHERS: Duration = Duration::from_secs(5);
 
 /// What is done with a node besides running it.
 #[derive(clap::Subcommand)]
@@ -288,7 +290,10 @@ pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String>
                    --print-join-command` prints it";
         return Err(Error::Flags(vec![format!("--discovery-token-ca-cert-hash: {why}")]));
     }
-    super::token::checked(token)?;
+    super::token::checked(token).map_err(|error| {
+        let hint = "`tiphys token create --print-join-command` prints one";
+        Error::Flags(vec![format!("--token: {}; {hint}", error.describe())])
+    })?;
     let client = unverified_client(server)?;
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut unsigned_since = None;
@@ -296,7 +301,7 @@ pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String>
         match client.get(MAPS, "kube-public", "cluster-info").await {
             Ok(info) => match trusted(&info, token, wanted)? {
                 Some(pem) => return Ok(pem),
-                None if unsigned_since.get_or_insert_with(Instant::now).elapsed() > LONGEST_UNSIGNED => {
+                None if unsigned_since.get_or_insert_with(Instant::now).elapsed() > longest_unsigned(&info) => {
                     return Err(Error::Response(unsigned(token)));
                 }
                 None => tracing::warn!(server, "{}; retrying", unsigned(token)),
@@ -312,6 +317,11 @@ pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String>
         }
         tokio::time::sleep(backoff.next_pause()).await;
     }
+}
+
+/// How long the signature for a token may be missing in cluster-info.
+fn longest_unsigned(info: &Tree) -> Duration {
+    if controllers::has_cluster_info_signature(info) { LONGEST_UNSIGNED_AMONG_OTHERS } else { LONGEST_UNSIGNED }
 }
 
 fn unsigned(token: &str) -> String {
@@ -510,6 +520,12 @@ mod tests {
         data.insert("kubeconfig", info(&theirs).map("data").str("kubeconfig").to_string());
         check(&tree! { "data" => data }, Err("invalid signature for this token"));
         check(&tree! {}, Ok(None));
+    }
+
+    #[test]
+    fn an_unknown_token_is_not_waited_for_while_others_are_signed() {
+        assert_eq!(longest_unsigned(&info("x")), LONGEST_UNSIGNED);
+        assert_eq!(longest_unsigned(&signed_info("x", TOKEN)), LONGEST_UNSIGNED_AMONG_OTHERS);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod signer;
 use client::{Resource, Selection};
 
 pub(crate) use cleaner::start as start_cleaner;
-pub use plan::{is_signed, signature};
+pub use plan::{has_signature, is_signed, signature};
 pub(crate) use signer::start as start_signer;
 
 const TOKENS: Selection = Selection {

@@ -37,6 +37,11 @@ pub fn is_signed(map: &Tree, id: &str, secret: &str) -> Option<bool> {
     Some(constant_time::verify_slices_are_equal(found.as_bytes(), wanted.as_bytes()).is_ok())
 }
 
+/// Whether `cluster-info` has the signature of any token.
+pub fn has_signature(map: &Tree) -> bool {
+    map.map("data").iter().any(|(key, _)| key.starts_with(SIGNATURE))
+}
+
 /// A JWS with detached content.
 pub fn signature(text: &str, id: &str, secret: &str) -> String {
     let header = encode_url(&json::encode(&tree! { "alg" => "HS256", "kid" => id }, None));
