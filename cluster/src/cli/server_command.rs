@@ -17,6 +17,7 @@ use crate::node::container_runtime::STATES;
 use crate::node::join_server::{self, ServerJoin};
 use crate::node::options;
 use crate::node::pod_network::{self, NetworkBackend, PodNetwork};
+use crate::node::services::Component;
 use crate::pki::bundle::{ServerSettings, StoreSettings};
 use crate::pki::kubeconfig::Kubeconfigs;
 use crate::up::arguments::ComponentArguments;
@@ -222,6 +223,7 @@ fn options(args: ServerArguments, data_dir: &Path, lock: Lock, joined: Joined) -
     let own_network = (!has_joined).then(|| pod_network::configuration(&network, args.network_backend));
     let between = own_network.clone().map_or(PodNetwork::OfCluster, PodNetwork::Config);
     let kubelet = args.components.kubelet()?;
+    let nodes_serve_dns = !args.kubelet.disable.contains(&Component::Dns);
     let mut agent = match args.agent {
         true => {
             options::Options::of(args.kubelet, &kubelet, data_dir, args.bind_address, claim, between)?.map(Box::new)
@@ -249,6 +251,7 @@ fn options(args: ServerArguments, data_dir: &Path, lock: Lock, joined: Joined) -
         apiserver,
         network,
         pod_network: own_network,
+        nodes_serve_dns,
         hosts: None,
     })
 }

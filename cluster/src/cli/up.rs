@@ -24,6 +24,7 @@ use crate::machine::run_state::RunState;
 use crate::node::container_runtime::STATES;
 use crate::node::options;
 use crate::node::pod_network::{self, NetworkBackend, PodNetwork};
+use crate::node::services::Component;
 use crate::snapshots::Settings;
 use crate::up::arguments::ComponentArguments;
 use crate::up::hosts::{MAX_NODES, NodeLink};
@@ -164,6 +165,7 @@ fn up_options(args: UpArguments, data_dir: &Path, lock: Lock, session: &Session,
         .then(|| pod_network::configuration(&network, args.network_backend));
     let manager = args.components.manager()?;
     let scheduler = (!args.disable_scheduler).then(|| args.components.scheduler()).transpose()?;
+    let nodes_serve_dns = !args.agent.disable.contains(&Component::Dns);
     let mut agent = match args.disable_agent {
         true => None,
         false => {
@@ -189,6 +191,7 @@ fn up_options(args: UpArguments, data_dir: &Path, lock: Lock, session: &Session,
         manager,
         scheduler,
         fake_nodes: args.fake_nodes,
+        nodes_serve_dns,
         agent,
         apiserver,
         network,

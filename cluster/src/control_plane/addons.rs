@@ -9,6 +9,7 @@ use server::Server;
 
 use super::in_process;
 use crate::error::{Error, Result};
+use crate::machine::network::ClusterNetwork;
 use crate::node::join::is_loopback;
 use crate::node::join_objects;
 use crate::node::options::Options;
@@ -59,6 +60,11 @@ impl NodeDns {
             Dns::Disabled | Dns::Deployed(_) | Dns::OfCluster => None,
         };
         NodeDns { address, domain: options.config.cluster_domain.clone() }
+    }
+
+    /// The usual DNS of a cluster.
+    pub fn at(network: &ClusterNetwork) -> NodeDns {
+        NodeDns { address: services::cluster_dns_address(&network.service_cidrs), domain: "cluster.local".to_string() }
     }
 }
 

@@ -234,8 +234,7 @@ impl Options {
 /// The DNS and the proxy inside of `up`. Ports are opened to the network only if the API server's is.
 fn services_of(claim: &Claim, disabled: &[Component], mode: Option<Mode>, listen: IpAddr) -> services::Options {
     let is_on = |component: Component| !disabled.contains(&component);
-    let range = claim.network.service_cidrs.first();
-    let dns = range.and_then(|range| services::dns_address(range.network().address, range.prefix()));
+    let dns = services::cluster_dns_address(&claim.network.service_cidrs);
     // Further clusters of a machine have no ports of their own for it.
     let is_first = claim.network.index == 0;
     let usual = Configuration::default();

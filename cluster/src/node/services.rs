@@ -119,6 +119,11 @@ pub fn proxy_configuration(node: &str, names: &Names, is_builtin_network: bool) 
     Configuration { node_name: node.to_string(), table: proxy_table(names), local_mode, ..Configuration::default() }
 }
 
+/// The address of the `kube-dns` Service of a cluster.
+pub fn cluster_dns_address(service_cidrs: &[::network::cidr::IpNet]) -> Option<IpAddr> {
+    service_cidrs.first().and_then(|range| dns_address(range.network().address, range.prefix()))
+}
+
 /// The address of the `kube-dns` Service in a range of services: the tenth, as kubeadm has it.
 pub fn dns_address(network: IpAddr, prefix: u8) -> Option<IpAddr> {
     const TENTH: u8 = 10;

@@ -68,6 +68,8 @@ pub struct Up {
     pub network: ClusterNetwork,
     /// The network between the pods of different nodes; None if no other machine can join.
     pub pod_network: Option<overlay::Config>,
+    /// Whether nodes that join serve the DNS of the cluster, if this machine has no node that decides about it.
+    pub nodes_serve_dns: bool,
     /// The simulated hosts of further nodes, and their link; None without them.
     pub hosts: Option<(SimulatedNodes, NodeLink)>,
 }
@@ -123,7 +125,11 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
     let watched = apiserver::watched(flags, Some(&pki));
     let plan = cluster_plan(&mut options, &pki, &current, serving.clone())?;
     let node_name = plan.agent.as_ref().map(|agent| agent.config.node_name.clone()).unwrap_or_default();
-    let node_dns = plan.agent.as_ref().map(|agent| NodeDns::of(agent));
+    let node_dns = match &plan.agent {
+        Some(agent) => Some(NodeDns::of(agent)),
+        // The first server of a control plane whose nodes are all on other machines.
+        None => (options.nodes_serve_dns && options.pod_network.is_some()).then(|| NodeDns::at(&options.network)),
+    };
     let running = control_plane::start(plan, progress).await?;
     let ca = current.admin.as_ref().map_or("", |(ca, _)| ca.certificate.as_str());
     create_addons(&running, &options, node_dns, ca).await?;
