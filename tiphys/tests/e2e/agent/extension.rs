@@ -33,11 +33,12 @@ fn binary() -> PathBuf {
     path
 }
 
-fn openssl(case: &Case) -> (String, String) {
+/// A certificate for a Service of the case, and its key.
+pub fn openssl(case: &Case, service: &str) -> (String, String) {
     let (key, certificate) = (case.file("tls.key", ""), case.file("tls.crt", ""));
-    let name = format!("subjectAltName=DNS:greetings.{}.svc", case.namespace);
+    let name = format!("subjectAltName=DNS:{service}.{}.svc", case.namespace);
     let output = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=greetings"])
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", &format!("/CN={service}")])
         .args(["-addext", &name, "-keyout", &key, "-out", &certificate])
         .output()
         .expect("openssl is there");
@@ -62,7 +63,7 @@ fn manifest(case: &Case, certificate: &str) -> String {
 }
 
 fn extension(case: &Case) {
-    let (certificate, key) = openssl(case);
+    let (certificate, key) = openssl(case, "greetings");
     let (cert, key) = (format!("--cert={certificate}"), format!("--key={key}"));
     case.kubectl(&["create", "secret", "tls", "greetings-serving", &cert, &key]);
     let _registration = Registration(case);

@@ -13,6 +13,14 @@ const TOKEN: &str = "abcdef.0123456789abcdef";
 /// The runtime of `kubelet` uses a fixed directory of the machine: a directory of the test is mounted there.
 const ENTER_WITH_DIRECTORY: &str = "mkdir -p /var/lib/tiphys node && mount --bind node /var/lib/tiphys";
 
+/// The output of a command of the administrator.
+#[track_caller]
+pub fn tiphys(cluster: &Cluster, args: &[&str]) -> String {
+    let mut command = Command::new(BINARY);
+    let output = command.args(args).env("KUBECONFIG", cluster.kubeconfig()).output().expect("the binary runs");
+    success_output(args, &output)
+}
+
 /// The API server, the controllers and the scheduler, each a process.
 fn control_plane() -> (Cluster, [ChildProcess; 2]) {
     let dir = tempfile::tempdir().expect("a directory");
@@ -44,7 +52,7 @@ fn control_plane() -> (Cluster, [ChildProcess; 2]) {
     (cluster, [manager, scheduler])
 }
 
-fn configuration(cluster: &Cluster, more: &str) -> String {
+pub fn configuration(cluster: &Cluster, more: &str) -> String {
     let data = cluster.dir.path().join("data");
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\nmaxPods: 50\n\
@@ -70,13 +78,7 @@ fn bootstrap_kubeconfig(cluster: &Cluster) -> String {
 fn machines_join_by_tokens() {
     let (cluster, _parts) = control_plane();
     let all = Case::of_cluster(&cluster);
-    let tiphys = |args: &[&str]| {
-        let mut command = Command::new(BINARY);
-        success_output(
-            args,
-            &command.args(args).env("KUBECONFIG", cluster.kubeconfig()).output().expect("the binary runs"),
-        )
-    };
+    let tiphys = |args: &[&str]| tiphys(&cluster, args);
     assert_eq!(tiphys(&["token", "create", TOKEN]), TOKEN);
     let dir = cluster.dir.path();
     make_images(&dir.join("node/runtime/images"));
@@ -156,13 +158,7 @@ fn up_verifies_the_kubelets_of_machines_that_join() {
     cluster.enter();
     let all = Case::of_cluster(&cluster);
     let dir = cluster.dir.path();
-    let tiphys = |args: &[&str]| {
-        let mut command = Command::new(BINARY);
-        success_output(
-            args,
-            &command.args(args).env("KUBECONFIG", cluster.kubeconfig()).output().expect("the binary runs"),
-        )
-    };
+    let tiphys = |args: &[&str]| tiphys(&cluster, args);
     let join = tiphys(&["token", "create", TOKEN, "--print-join-command"]);
     assert!(join.contains(&format!("--server https://{ADDRESS}:6443 ")), "{join}");
     make_images(&dir.join("agent/runtime/images"));
@@ -197,7 +193,7 @@ fn up_verifies_the_kubelets_of_machines_that_join() {
     assert!(why.contains("certificate"), "{why}");
 }
 
-fn becomes_ready(all: &Case, name: &str) -> api::Tree {
+pub fn becomes_ready(all: &Case, name: &str) -> api::Tree {
     let look = || all.read(&format!("/api/v1/nodes/{name}"));
     let is_ready = |node: &api::Tree| condition(node, "Ready") == "True";
     let node = all.until_or(&format!("node {name}"), look, is_ready, || all.cluster.log());

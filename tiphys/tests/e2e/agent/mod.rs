@@ -4,13 +4,16 @@
 mod applications;
 mod case;
 pub mod cluster;
+mod control_plane;
 mod extension;
 mod families;
 mod faults;
 mod helm;
 mod in_cluster;
+mod join_mistakes;
 mod joins;
 mod life;
+mod machine;
 mod network;
 mod node;
 mod node_commands;
@@ -31,7 +34,9 @@ mod services;
 mod static_pods;
 mod stops;
 mod streams;
+mod tunnels;
 mod up_servers;
+mod versions;
 mod volumes;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -21,6 +21,14 @@ pub const CASES: &[(&str, CaseFn)] = &[
     ("ephemeral containers inspect their target", debug),
 ];
 
+/// Those of each kind of connection to a kubelet.
+pub const CONNECTIONS: &[(&str, CaseFn)] = &[
+    ("logs in every form", logs),
+    ("exec by every kubectl", exec),
+    ("attach by every kubectl", attach),
+    ("port-forward by every kubectl", port_forward),
+];
+
 fn newest() -> ((u32, u32), PathBuf) {
     binaries().into_iter().next_back().expect("Debian's is there")
 }
