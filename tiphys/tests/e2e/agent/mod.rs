@@ -12,6 +12,7 @@ mod helm;
 mod in_cluster;
 mod join_mistakes;
 mod joins;
+mod leaving;
 mod life;
 mod machine;
 mod network;
