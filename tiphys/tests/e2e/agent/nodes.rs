@@ -1,5 +1,9 @@
 //! Several nodes on one machine: pods, Services, names and network policies between them.
 
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Duration;
+
 use super::case::{Case, condition};
 use super::cluster::Cluster;
 use super::{Table, check, services};
@@ -7,21 +11,45 @@ use super::{Table, check, services};
 const NODES: [&str; 3] = ["node", "node-2", "node-3"];
 const CASES: Table = &[
     ("pods of different nodes reach each other", reach),
+    ("policies hold between nodes", policies),
+    ("node ports and the addresses of their clients", node_ports),
     ("streams from every node", streams),
     ("a drained node is emptied", drain),
     ("a daemon runs on every node", daemons),
     ("members of a stateful set keep their volumes", local_volumes),
 ];
 
-#[test]
-fn several_nodes_on_one_machine() {
-    let cluster = Cluster::up_with_nodes(3);
+/// With plain routes, all packets have the size of the link.
+const PLAIN_ROUTES: Table = &[
+    ("pods of different nodes reach each other", reach_directly),
+    ("streams from every node", streams),
+    ("policies hold between nodes", policies),
+    ("node ports and the addresses of their clients", node_ports),
+];
+
+fn up(flags: &[&str]) -> Cluster {
+    let cluster = Cluster::up_with_nodes_and(3, flags);
     let all = Case::of_cluster(&cluster);
     for node in NODES {
         let path = format!("/api/v1/nodes/{node}");
         all.until("a ready node", || all.read(&path), |node| condition(node, "Ready") == "True");
     }
+    cluster
+}
+
+#[test]
+fn several_nodes_on_one_machine() {
+    let cluster = up(&[]);
     check(&cluster, &[services::CASES, services::POLICY_CASES, CASES]);
+}
+
+#[test]
+fn several_nodes_with_plain_routes() {
+    let cluster = up(&["--network-backend", "host-gw"]);
+    let links = cluster.command("ip").args(["-o", "link"]).output().expect("ip is there");
+    let links = String::from_utf8_lossy(&links.stdout).into_owned();
+    assert!(!links.contains("tiphys0-vx"), "no device of an overlay: {links}");
+    check(&cluster, &[PLAIN_ROUTES]);
 }
 
 /// `TIPHYS_TEST_NODES` of CONTRIBUTING: twenty fit on a machine with two cores and 24 GiB.
@@ -60,8 +88,17 @@ fn make_pods(case: &Case) {
     NODES.iter().for_each(|node| drop(case.until_ready(node)));
 }
 
-/// Every pod reaches every other one with its own address, and packets have the size of the path MTU.
+/// The header of VXLAN takes 50 bytes of each packet.
 fn reach(case: &Case) {
+    reach_with_mtu(case, 1450);
+}
+
+fn reach_directly(case: &Case) {
+    reach_with_mtu(case, 1500);
+}
+
+/// Every pod reaches every other one with its own address, and packets have the size of the path MTU.
+fn reach_with_mtu(case: &Case, expected: u32) {
     make_pods(case);
     for node in NODES {
         services::client_with(case, &format!("from-{node}"), &format!("nodeName: {node},"), &[]);
@@ -80,8 +117,93 @@ fn reach(case: &Case) {
         let found = case.exec(&client, "/usr/bin/getent hosts kubernetes.default.svc.cluster.local");
         assert!(found.starts_with("10.96.0.1 "), "{from}: {found}");
         let mtu = case.exec(&client, "ip link show eth0");
-        assert!(mtu.contains("mtu 1450"), "{from}: {mtu}");
+        assert!(mtu.contains(&format!("mtu {expected} ")), "{from}: {mtu}");
     }
+}
+
+/// A policy of a pod on one node, by the labels, the namespace and the address of clients on the others.
+fn policies(case: &Case) {
+    make_pods(case);
+    let other = Case::new(case.cluster, &format!("{}-other", case.namespace));
+    services::client_with(case, "friend", "nodeName: node-3,", &[]);
+    services::client_with(case, "foe", "nodeName: node-3,", &[]);
+    services::client_with(case, "near", "nodeName: node-2,", &[]);
+    services::client_with(&other, "foreign", "nodeName: node,", &[]);
+    let server = case.pods("node-2").str("status.podIP").to_string();
+    let reaches = |case: &Case, client: &str| {
+        let get = format!("/usr/bin/curl -sS --max-time 2 http://{server}:8080/cgi-bin/peer || echo FAILED");
+        !case.exec(client, &get).contains("FAILED")
+    };
+    let friend = case.pods("friend").str("status.podIP").to_string();
+    let foreign =
+        format!("{{namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {}}}}}}}", other.namespace);
+    let peers = [
+        ("{podSelector: {matchLabels: {app: friend}}}".to_string(), [true, false, false, false]),
+        (foreign, [false, false, false, true]),
+        (format!("{{ipBlock: {{cidr: {friend}/32}}}}"), [true, false, false, false]),
+        (format!("{{ipBlock: {{cidr: 10.42.0.0/16, except: [{friend}/32]}}}}"), [false, true, true, true]),
+    ];
+    for (peer, wanted) in peers {
+        let policy = format!(
+            "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: clients}}\nspec:\n  podSelector: \
+             {{matchLabels: {{app: node-2}}}}\n  ingress:\n  - from: [{peer}]\n"
+        );
+        let file = case.file("policy", &policy);
+        case.kubectl(&["apply", "-f", &file]);
+        let seen =
+            || [reaches(case, "friend"), reaches(case, "foe"), reaches(case, "near"), reaches(&other, "foreign")];
+        case.until(&format!("friend, foe, near, foreign with {peer}"), seen, |seen| *seen == wanted);
+    }
+    case.kubectl(&["delete", "networkpolicy", "clients"]);
+    // Egress is judged on the node of the client.
+    let policy = format!(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: servers}}\nspec:\n  podSelector: \
+         {{matchLabels: {{app: foe}}}}\n  policyTypes: [Egress]\n  egress:\n  - to: [{{ipBlock: {{cidr: {}/32}}}}]\n",
+        case.pods("node").str("status.podIP")
+    );
+    let file = case.file("policy", &policy);
+    case.kubectl(&["apply", "-f", &file]);
+    let seen = || [reaches(case, "friend"), reaches(case, "foe")];
+    case.until("friend and foe without egress to it", seen, |seen| *seen == [true, false]);
+}
+
+/// The last line of a page, and the address of this thread's connection; None without a response.
+fn page(address: &str, path: &str) -> Option<(IpAddr, String)> {
+    let address: SocketAddr = address.parse().expect("an address");
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    stream.write_all(format!("GET /{path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
+    let mut received = String::new();
+    stream.read_to_string(&mut received).ok()?;
+    Some((stream.local_addr().ok()?.ip(), received.trim().lines().last()?.to_string()))
+}
+
+/// A client outside of the cluster, at a node port of a node without the pod: the node replaces the address of the client
+/// by its own. With the policy Local it does not, and only the node of the pod responds.
+fn node_ports(case: &Case) {
+    make_pods(case);
+    case.kubectl(&["expose", "pod", "node-2", "--name=web", "--type=NodePort", "--port=80", "--target-port=8080"]);
+    let port = services::service(case, "web").list("spec.ports")[0].int("nodePort").expect("a node port");
+    let at = |node: &str| {
+        let node = case.read(&format!("/api/v1/nodes/{node}"));
+        let internal = node.list("status.addresses").iter().find(|one| one.str("type") == "InternalIP");
+        format!("{}:{port}", internal.map_or("", |one| one.str("address")))
+    };
+    let source = |node: &str| {
+        let (client, body) = page(&at(node), "cgi-bin/peer")?;
+        let (pod, source) = body.split_once(' ')?;
+        let source: IpAddr = source.trim_matches(['[', ']']).parse().ok()?;
+        (pod == "node-2").then_some((client, source.to_canonical()))
+    };
+    for node in ["node-2", "node-3"] {
+        let seen = case.until(&format!("the port of {node}"), || source(node), Option::is_some);
+        let (client, source) = seen.expect("a response");
+        assert_ne!(source, client, "at {node}: by the policy Cluster, nodes replace the address of a client");
+    }
+    case.kubectl(&["patch", "service", "web", "--patch", r#"{"spec":{"externalTrafficPolicy":"Local"}}"#]);
+    case.until("no response of a node without the pod", || source("node-3"), Option::is_none);
+    let is_kept = |seen: &Option<(IpAddr, IpAddr)>| seen.is_some_and(|(client, source)| client == source);
+    case.until("the address of the client", || source("node-2"), is_kept);
 }
 
 fn streams(case: &Case) {
