@@ -20,6 +20,8 @@ pub struct Router {
     pub name: String,
     /// The address of the bridge, with the prefix of the link.
     pub net: IpNet,
+    /// The same of IPv6, for clusters that have it.
+    pub net6: Option<IpNet>,
     /// Ranges between which packets keep their source addresses.
     pub inside: Vec<IpNet>,
 }
@@ -31,6 +33,8 @@ pub struct HostLink {
     pub device: String,
     /// The host's address, with the prefix of the link.
     pub net: IpNet,
+    /// The same of IPv6.
+    pub net6: Option<IpNet>,
 }
 
 impl Router {
@@ -42,12 +46,16 @@ impl Router {
             created => created?,
         }
         let bridge = self.index(&mut rtnl)?;
-        for other in rtnl.addresses(bridge)?.iter().filter(|address| !address.link_local && address.net != self.net) {
+        let own: Vec<IpNet> = std::iter::once(self.net).chain(self.net6).collect();
+        let known = rtnl.addresses(bridge)?;
+        for other in known.iter().filter(|address| !address.link_local && !own.contains(&address.net)) {
             rtnl.delete_address(bridge, other.net)?;
         }
-        match rtnl.add_address(bridge, self.net) {
-            Err(error) if error.is(Errno::EXIST) => {}
-            added => added?,
+        for net in own {
+            match rtnl.add_address(bridge, net) {
+                Err(error) if error.is(Errno::EXIST) => {}
+                added => added?,
+            }
         }
         rtnl.set_up(bridge)?;
         network::sysctl::set("ipv4/ip_forward", "1").map_err(crate::io("failed to enable forwarding"))?;
@@ -94,11 +102,16 @@ impl Router {
         let lo = inside.link("lo")?.ok_or_else(|| missing("lo"))?;
         inside.set_up(lo.index)?;
         let eth = inside.link(INTERFACE)?.ok_or_else(|| missing(INTERFACE))?;
-        inside.add_address(eth.index, link.net)?;
+        for net in std::iter::once(link.net).chain(link.net6) {
+            inside.add_address(eth.index, net)?;
+        }
         inside.set_up(eth.index)?;
-        let anywhere = IpNet::new(unspecified(self.net), 0);
-        let route = anywhere.map(|to| Route::new(to, Some(self.net.address), eth.index));
-        route.map_or(Ok(()), |route| inside.add_route(&route))
+        for router in std::iter::once(self.net).chain(self.net6.filter(|_| link.net6.is_some())) {
+            let anywhere = IpNet::new(unspecified(router), 0);
+            let route = anywhere.map(|to| Route::new(to, Some(router.address), eth.index));
+            route.map_or(Ok(()), |route| inside.add_route(&route))?;
+        }
+        Ok(())
     }
 
     /// Deletes the bridge, the devices of hosts, and the rules.

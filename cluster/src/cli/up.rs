@@ -177,7 +177,7 @@ fn up_options(args: UpArguments, data_dir: &Path, lock: Lock, session: &Session,
     let mut apiserver = args.components.apiserver(data_dir, listen)?;
     apiserver.snapshots = args.snapshots;
     let hosts = agent.as_mut().zip(link).map(|(agent, link)| {
-        agent.join_link(link.address());
+        agent.join_link(link.addresses());
         let kubelet_config = agent.configuration.clone();
         (SimulatedNodes { nodes: args.nodes, kubelet_config, disable, log_level: args.log_level }, link)
     });

@@ -170,8 +170,8 @@ impl Options {
 
     /// Gives the node an address of the link to simulated hosts. Node ports are open at its other addresses too, since
     /// other machines do not reach the address of the link.
-    pub(crate) fn join_link(&mut self, address: IpAddr) {
-        self.config.node_ips = vec![address];
+    pub(crate) fn join_link(&mut self, addresses: Vec<IpAddr>) {
+        self.config.node_ips = addresses;
         if let Some(proxy) = &mut self.services.proxy {
             proxy.node_port_addresses = Some(vec![NodePortAddress::All]);
         }

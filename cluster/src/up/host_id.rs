@@ -1,6 +1,6 @@
 //! The simulated hosts of a cluster: what each is for, its name, and its address on the link.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ::hosts::HostLink;
 use network::cidr::IpNet;
@@ -65,7 +65,7 @@ impl HostId {
     }
 
     /// Its device and address on a link, whose devices begin with a prefix. None if the link has no more addresses.
-    pub(super) fn on_link(self, net: IpNet, prefix: &str) -> Option<HostLink> {
+    pub(super) fn on_link(self, (net, net6): (IpNet, Option<IpNet>), prefix: &str) -> Option<HostLink> {
         let IpAddr::V4(first) = net.address else { return None };
         let slot = match self {
             HostId::Member(number) => MEMBER_SLOT + number,
@@ -73,9 +73,17 @@ impl HostId {
             HostId::Server(number) | HostId::Node(number) => number,
         };
         let address = Ipv4Addr::from_bits(first.to_bits().checked_add(slot - 1)?);
+        let of_ipv6 = |net: IpNet| match net.address {
+            IpAddr::V6(first) => {
+                let address = Ipv6Addr::from_bits(first.to_bits().checked_add(u128::from(slot - 1))?);
+                IpNet::new(address.into(), net.prefix())
+            }
+            IpAddr::V4(_) => None,
+        };
         let kind = if self.is_node() { 'n' } else { 'e' };
         let (HostId::Member(number) | HostId::Server(number) | HostId::Node(number)) = self;
-        Some(HostLink { device: format!("{prefix}-{kind}{number}"), net: IpNet::new(address.into(), net.prefix())? })
+        let device = format!("{prefix}-{kind}{number}");
+        Some(HostLink { device, net: IpNet::new(address.into(), net.prefix())?, net6: net6.and_then(of_ipv6) })
     }
 }
 
@@ -101,7 +109,7 @@ mod tests {
         let members = (1..=MEMBERS).map(HostId::Member);
         let all: Vec<HostLink> = members
             .chain((1..=MAX_NODES).map(|number| HostId::node(number, 3)))
-            .map(|id| id.on_link(net, "tiphys99").expect("an address"))
+            .map(|id| id.on_link((net, None), "tiphys99").expect("an address"))
             .collect();
         let addresses: BTreeSet<IpAddr> = all.iter().map(|host| host.net.address).collect();
         let devices: BTreeSet<&str> = all.iter().map(|host| host.device.as_str()).collect();

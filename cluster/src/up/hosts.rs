@@ -1,7 +1,7 @@
 //! The further nodes of `up --nodes N`: simulated hosts of this machine, each of which joins as another machine would.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::Poll;
@@ -159,7 +159,7 @@ impl NodeLink {
         let name = format!("{prefix}-nodes");
         let net = choose_range(kept.map(|kept| kept.router.net), &name, network)?;
         let link = NodeLink {
-            router: Router { name, net, inside: network.pod_cidrs.clone() },
+            router: Router { name, net, net6: ipv6_of(net, network), inside: network.pod_cidrs.clone() },
             prefix,
             cgroup: format!("{}/tiphys-hosts{}", cgroup_root.trim_end_matches('/'), network.index),
             servers,
@@ -172,10 +172,13 @@ impl NodeLink {
     fn write(&self, data_dir: &Path) -> Result<()> {
         let dir = data_dir.join(DIRECTORY);
         std::fs::create_dir_all(&dir).map_err(Error::file(&dir))?;
-        let object = tree! {
+        let mut object = tree! {
             "net" => self.router.net.to_string(), "prefix" => self.prefix.clone(), "cgroup" => self.cgroup.clone(),
             "servers" => i64::from(self.servers),
         };
+        if let Some(net6) = self.router.net6 {
+            object.set("net6", net6.to_string());
+        }
         write_durable(&dir.join(LINK_FILE), &String::from_utf8_lossy(&api::json::encode(&object, None)))
     }
 
@@ -193,7 +196,8 @@ impl NodeLink {
         if prefix.is_empty() || cgroup.is_empty() {
             return Err(invalid());
         }
-        let router = Router { name: format!("{prefix}-nodes"), net, inside: Vec::new() };
+        let net6 = object.str("net6").parse().ok();
+        let router = Router { name: format!("{prefix}-nodes"), net, net6, inside: Vec::new() };
         let servers = object.int("servers").and_then(|servers| u32::try_from(servers).ok()).unwrap_or(0);
         Ok(Some(NodeLink { router, prefix, cgroup, servers }))
     }
@@ -206,6 +210,11 @@ impl NodeLink {
     /// The address of this machine on the link.
     pub fn address(&self) -> IpAddr {
         self.router.net.address
+    }
+
+    /// The same of all families.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        std::iter::once(self.router.net).chain(self.router.net6).map(|net| net.address).collect()
     }
 
     /// The bridge of the link.
@@ -224,7 +233,7 @@ impl NodeLink {
 
     /// The device and the address of a host.
     pub(super) fn host(&self, id: HostId) -> Option<HostLink> {
-        id.on_link(self.router.net, &self.prefix)
+        id.on_link((self.router.net, self.router.net6), &self.prefix)
     }
 
     /// Stops the remaining hosts, and deletes the bridge; returns what could not be removed.
@@ -262,6 +271,14 @@ fn choose_range(kept: Option<IpNet>, bridge: &str, network: &ClusterNetwork) -> 
     net.ok_or_else(|| Error::Node("every range of 172.30.0.0/16 overlaps a route of this machine".to_string()))
 }
 
+/// The range of IPv6 that belongs to a range of IPv4, if the cluster has pods of that family.
+fn ipv6_of(net: IpNet, network: &ClusterNetwork) -> Option<IpNet> {
+    let IpAddr::V4(v4) = net.address else { return None };
+    let [a, b, c, last] = v4.octets().map(u16::from);
+    let address = Ipv6Addr::new(0xfd00 | a, b << 8 | c, 0, 0, 0, 0, 0, last);
+    network.pod_cidrs.iter().any(|range| !range.is_ipv4()).then(|| IpNet::new(address.into(), 64))?
+}
+
 /// Writes the KubeletConfiguration of all nodes.
 fn write_configuration(options: &HostOptions) -> Result<PathBuf> {
     let mut config = options.kubelet_config.clone();
@@ -292,18 +309,20 @@ pub(super) fn spec(options: &HostOptions, link: &NodeLink, id: HostId, files: &S
     let program = match (id, &options.servers) {
         (HostId::Member(number), Some(servers)) => servers.member(number, &options.node_name, &dir),
         (HostId::Server(_), Some(servers)) => Some(Program::Own(servers.arguments(options, id, address, files))),
-        _ => Some(Program::Own(agent_arguments(options, id, address, files))),
+        _ => Some(Program::Own(agent_arguments(options, id, &host, files))),
     };
     let program = program.ok_or_else(|| Error::Flags(vec![format!("{name}: there is no such host")]))?;
     Ok(Spec { cgroup: format!("{}/{name}", link.cgroup), name, dir, link: host, program })
 }
 
-fn agent_arguments(options: &HostOptions, id: HostId, address: IpAddr, files: &StartFiles) -> Vec<String> {
+fn agent_arguments(options: &HostOptions, id: HostId, host: &HostLink, files: &StartFiles) -> Vec<String> {
+    let addresses: Vec<String> =
+        std::iter::once(host.net).chain(host.net6).map(|net| net.address.to_string()).collect();
     let name = id.name(&options.node_name);
     let data_dir = agent_dir(options, id);
     let mut words: Vec<String> =
         ["agent", "--stop-pods", "--server", &files.server, "--node-name", &name].map(Into::into).into();
-    words.extend(["--data-dir".to_string(), path_text(&data_dir), "--node-ip".to_string(), address.to_string()]);
+    words.extend(["--data-dir".to_string(), path_text(&data_dir), "--node-ip".to_string(), addresses.join(",")]);
     words.extend(["--log-level".to_string(), options.log_level.name().to_string()]);
     if !has_joined(options, id) {
         words.extend(["--token-file".to_string(), path_text(&files.token)]);

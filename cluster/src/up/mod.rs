@@ -151,7 +151,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<RunningClust
 fn open_pki(options: &mut Up) -> Result<ClusterPki> {
     let config = apiserver::config(&options.apiserver);
     let link = options.link_address();
-    let machine = machine_addresses(options, link);
+    let machine = machine_addresses(options);
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let mut sans = options.tls_sans.clone();
     sans.extend(options.network.api_server_address().into_iter().chain(link).map(|address| address.to_string()));
@@ -188,7 +188,7 @@ fn pod_facing_address(options: &Up) -> Option<PodFacingAddress> {
     // A server that listens on other addresses is reachable for pods there.
     (options.agent.is_some() && options.is_on_loopback()).then(|| PodFacingAddress {
         address,
-        fallback: machine_addresses(options, link)[0],
+        fallback: machine_addresses(options)[0],
         is_of_device: link.is_some(),
         devices: pod_devices(options),
     })
@@ -240,10 +240,15 @@ async fn start_hosts(
 }
 
 /// The addresses of this machine's node: that of the link to simulated hosts, or one for each family of pods.
-fn machine_addresses(options: &Up, link: Option<IpAddr>) -> Vec<IpAddr> {
+fn machine_addresses(options: &Up) -> Vec<IpAddr> {
+    if let Some((_, link)) = &options.hosts {
+        return link.addresses();
+    }
     let families = options.network.pod_cidrs.iter().map(IpNet::is_ipv4);
-    let advertised = link.or(options.apiserver.advertise_address);
-    advertised.map_or_else(|| address::of_families(options.listen.ip(), families), |address| vec![address])
+    options
+        .apiserver
+        .advertise_address
+        .map_or_else(|| address::of_families(options.listen.ip(), families), |address| vec![address])
 }
 
 /// The devices behind which the pods of the cluster are.

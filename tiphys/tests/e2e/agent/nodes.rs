@@ -52,6 +52,27 @@ fn several_nodes_with_plain_routes() {
     check(&cluster, &[PLAIN_ROUTES]);
 }
 
+const TWO_FAMILIES: Table = &[
+    ("pods of two families reach each other", reach_in_both_families),
+    ("streams from every node", streams),
+    ("members of a stateful set keep their volumes", local_volumes),
+];
+
+#[test]
+fn several_nodes_with_two_families() {
+    let cluster = up(&[
+        "--cluster-cidr",
+        "10.42.0.0/20,fd00:42::/56",
+        "--service-cidr",
+        "10.96.0.0/16,fd00:96::/112",
+        "--controller-manager-arg",
+        "node-cidr-mask-size-ipv4=26",
+        "--controller-manager-arg",
+        "node-cidr-mask-size-ipv6=72",
+    ]);
+    check(&cluster, &[TWO_FAMILIES]);
+}
+
 /// `TIPHYS_TEST_NODES` of CONTRIBUTING: twenty fit on a machine with two cores and 24 GiB.
 #[test]
 fn many_nodes_fit_on_one_machine() {
@@ -118,6 +139,34 @@ fn reach_with_mtu(case: &Case, expected: u32) {
         assert!(found.starts_with("10.96.0.1 "), "{from}: {found}");
         let mtu = case.exec(&client, "ip link show eth0");
         assert!(mtu.contains(&format!("mtu {expected} ")), "{from}: {mtu}");
+    }
+}
+
+/// Each node has a range of each family, of the chosen size, and its pods are reached at both of their addresses.
+fn reach_in_both_families(case: &Case) {
+    make_pods(case);
+    for node in NODES {
+        services::client_with(case, &format!("from-{node}"), &format!("nodeName: {node},"), &[]);
+        let object = case.read(&format!("/api/v1/nodes/{node}"));
+        let ranges: Vec<&str> = object.list("spec.podCIDRs").iter().filter_map(api::Tree::as_str).collect();
+        let sizes: Vec<&str> = ranges.iter().filter_map(|range| Some(range.split_once('/')?.1)).collect();
+        assert_eq!(sizes, ["26", "72"], "{node}: {ranges:?}");
+    }
+    let addresses = |pod: &str| -> Vec<String> {
+        case.pods(pod).list("status.podIPs").iter().map(|one| one.str("ip").to_string()).collect()
+    };
+    for (from, to) in NODES.iter().flat_map(|from| NODES.map(|to| (from, to))) {
+        let client = format!("from-{from}");
+        let pairs: Vec<(String, String)> = addresses(&client).into_iter().zip(addresses(to)).collect();
+        assert_eq!(pairs.len(), 2, "{client} and {to} have two addresses");
+        for (source, target) in pairs {
+            let host = if target.contains(':') { format!("[{target}]") } else { target };
+            let get = |path: &str| format!("/usr/bin/curl -gsS --max-time 10 http://{host}:8080/{path}");
+            let seen = || case.exec(&client, &format!("{} || true", get("cgi-bin/peer")));
+            let is_right = |seen: &String| seen.starts_with(&format!("{to} ")) && seen.contains(&source);
+            case.until(&format!("{host} from {from} ({source})"), seen, is_right);
+            assert_eq!(case.exec(&client, &format!("{} | wc -c", get("large"))), "3000000", "from {from} to {host}");
+        }
     }
 }
 
