@@ -7,44 +7,60 @@ use std::process::Command;
 use super::case::{Case, condition, container};
 use super::cluster::{ANY_DISK, Cluster, ENTER, NODE, Runtime, cgroup_of};
 
-/// The files of the kubelet of a control plane's first machine, before there is an API server: a CA, and its
-/// certificate.
+/// The files of a control plane's first machine, before there is an API server: a CA, and a client certificate of the
+/// kubelet, the controllers and the scheduler, each in a directory of its own.
 const CERTIFICATES: &str = "set -e; mkdir -p data/pki; cd data/pki; \
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=kubernetes-ca \
       -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,digitalSignature \
       -keyout ca.key -out ca.crt; \
-    openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /O=system:nodes/CN=system:node:node \
-      -addext extendedKeyUsage=clientAuth -keyout node.key -out node.csr; \
-    openssl x509 -req -in node.csr -CA ca.crt -CAkey ca.key -CAcreateserial -copy_extensions copyall -days 365 -out node.crt; chmod 600 ca.key";
+    issue() { mkdir -p ../../$1; openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj $2 \
+      -addext extendedKeyUsage=clientAuth -keyout ../../$1/client.key -out $1.csr; \
+    openssl x509 -req -in $1.csr -CA ca.crt -CAkey ca.key -CAcreateserial -copy_extensions copyall -days 365 \
+      -out ../../$1/client.crt; cp ca.crt ../../$1; rm $1.csr; }; \
+    issue kubelet-credentials /O=system:nodes/CN=system:node:node; \
+    issue kube-controller-manager /CN=system:kube-controller-manager; issue kube-scheduler /CN=system:kube-scheduler; chmod 600 ca.key";
 
-fn manifest(component: &str, data: &Path, flags: &[&str]) -> String {
+/// The pod of a component, which mounts these files and directories of the machine and no others.
+fn manifest(component: &str, mounted: &[(&Path, &str)], flags: &[&str]) -> String {
     let command: Vec<String> = ["/tiphys", component].iter().chain(flags).map(|word| format!("{word:?}")).collect();
+    let (mut mounts, mut volumes) = (Vec::new(), Vec::new());
+    for (number, (path, inside)) in mounted.iter().enumerate() {
+        let is_written = *inside == "/data";
+        mounts.push(format!("{{name: v{number}, mountPath: {inside}, readOnly: {}}}", !is_written));
+        volumes.push(format!("{{name: v{number}, hostPath: {{path: {path:?}}}}}"));
+    }
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {component}, namespace: kube-system, labels: {{component: {component}, tier: control-plane}}}}\n\
          spec:\n  hostNetwork: true\n  priorityClassName: system-node-critical\n  containers:\n  - name: {component}\n    \
-         image: tiphys.local/hello\n    command: [{}]\n    volumeMounts: [{{name: data, mountPath: /data}}]\n  \
-         volumes: [{{name: data, hostPath: {{path: {data:?}, type: Directory}}}}]\n",
-        command.join(", ")
+         image: tiphys.local/hello\n    command: [{}]\n    volumeMounts: [{}]\n  volumes: [{}]\n",
+        command.join(", "),
+        mounts.join(", "),
+        volumes.join(", ")
+    )
+}
+
+/// A kubeconfig for the certificate in a directory.
+fn kubeconfig(dir: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {{server: 'https://127.0.0.1:6443', \
+         certificate-authority: {dir}/ca.crt}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         users: [{{name: u, user: {{client-certificate: {dir}/client.crt, client-key: {dir}/client.key}}}}]\n"
     )
 }
 
 fn prepare(dir: &Path) {
     let made = Command::new("sh").args(["-c", CERTIFICATES]).current_dir(dir).output().expect("a shell");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let data = dir.join("data");
-    let kubeconfig = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {{server: 'https://127.0.0.1:6443', \
-         certificate-authority: {0}/pki/ca.crt}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
-         users: [{{name: u, user: {{client-certificate: {0}/pki/node.crt, client-key: {0}/pki/node.key}}}}]\n",
-        data.display()
-    );
-    fs::write(dir.join("kubelet.conf"), kubeconfig).expect("a file");
+    let own = dir.join("kubelet-credentials").display().to_string();
+    fs::write(dir.join("kubelet.conf"), kubeconfig(&own)).expect("a file");
     fs::create_dir(dir.join("manifests")).expect("a directory");
-    let write = |component: &str, flags: &[&str]| {
-        fs::write(dir.join(format!("manifests/{component}.yaml")), manifest(component, &data, flags)).expect("a file");
+    let write = |component: &str, mounted: &[(&Path, &str)], flags: &[&str]| {
+        let text = manifest(component, mounted, flags);
+        fs::write(dir.join(format!("manifests/{component}.yaml")), text).expect("a file");
     };
     write(
         "kube-apiserver",
+        &[(&dir.join("data"), "/data")],
         &[
             "--data-dir=/data",
             "--secure-port=6443",
@@ -53,18 +69,25 @@ fn prepare(dir: &Path) {
             "--kubelet-preferred-address-types=InternalIP",
         ],
     );
+    let (manager, scheduler) = (dir.join("kube-controller-manager"), dir.join("kube-scheduler"));
+    for credentials in [&manager, &scheduler] {
+        fs::write(credentials.join("kubeconfig"), kubeconfig("/credentials")).expect("a file");
+    }
+    let (ca, key) = (dir.join("data/pki/ca.crt"), dir.join("data/pki/ca.key"));
     write(
         "kube-controller-manager",
+        &[(&manager, "/credentials"), (&ca, "/ca/ca.crt"), (&key, "/ca/ca.key")],
         &[
-            "--kubeconfig=/data/kubeconfig",
-            "--cluster-signing-cert-file=/data/pki/ca.crt",
-            "--cluster-signing-key-file=/data/pki/ca.key",
-            "--root-ca-file=/data/pki/ca.crt",
+            "--kubeconfig=/credentials/kubeconfig",
+            "--use-service-account-credentials=true",
+            "--cluster-signing-cert-file=/ca/ca.crt",
+            "--cluster-signing-key-file=/ca/ca.key",
+            "--root-ca-file=/ca/ca.crt",
             "--allocate-node-cidrs=true",
             "--cluster-cidr=10.88.0.0/16",
         ],
     );
-    write("kube-scheduler", &["--kubeconfig=/data/kubeconfig"]);
+    write("kube-scheduler", &[(&scheduler, "/credentials")], &["--kubeconfig=/credentials/kubeconfig"]);
 }
 
 #[test]
@@ -103,6 +126,15 @@ fn the_control_plane_comes_up_as_static_pods() {
     all.kubectl(&["create", "deployment", "web", "--image=tiphys.local/hello"]);
     all.kubectl(&["rollout", "status", "deployment", "web", "--timeout=90s"]);
     assert!(all.kubectl(&["logs", "-n", "kube-system", "kube-scheduler-node", "--tail=1"]).len() > 1);
+    // Each acts as the user of its certificate, which has the rights of docs/operations/components.md and no more.
+    for (component, user) in
+        [("kube-controller-manager", "system:kube-controller-manager"), ("kube-scheduler", "system:kube-scheduler")]
+    {
+        let lease = all.read(&format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{component}"));
+        assert!(!lease.str("spec.holderIdentity").is_empty(), "{component} leads");
+        let refused = all.refused(&["create", "clusterrole", "own", "--verb=get", "--resource=pods", "--as", user]);
+        assert!(refused.contains(&format!("User \"{user}\" cannot create resource \"clusterroles\"")), "{refused}");
+    }
     // A mirror pod is only a copy: a deleted one is created again.
     let path = "/api/v1/namespaces/kube-system/pods/kube-scheduler-node";
     let before = all.read(path).str("metadata.uid").to_string();
