@@ -4,12 +4,15 @@
 
 #[path = "shared/members.rs"]
 mod members;
+#[path = "shared/slow_disk.rs"]
+mod slow_disk;
 mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use members::{CLIENT, Members, PATIENCE, Version};
+use slow_disk::SlowDisks;
 use store::etcd::{self, Config, Etcd, maintenance};
 use store::{Error, Precondition, Store};
 use support::history::until_ok;
@@ -218,7 +221,38 @@ fn a_full_disk_stops_one_member_only() {
     });
 }
 
-/// A slow disk delays a member's answers: they come in bursts here. Nothing waits for it, unless it leads.
+/// Nothing waits for the disk of one member: a majority has other disks, and a leader whose disk takes longer than the
+/// election timeout is replaced.
+#[test]
+fn a_slow_disk_delays_nothing_for_long() {
+    let disks = Arc::new(SlowDisks::build());
+    let starter = disks.clone();
+    let members =
+        Members::start_by(Version::V3_5, 3, Box::new(move |host| vec![starter.program(), starter.file(host)]));
+    block_on(async {
+        let (store, _) = connect(members.endpoints()).await;
+        write(&store, "/slow/first", "1").await;
+        for (host, time) in [(1, 300), (2, 300), (3, 300), (1, 3000), (2, 3000), (3, 3000)] {
+            disks.delay(host, Duration::from_millis(time));
+            for number in 0..5 {
+                write(&store, &format!("/slow/{host}-{time}-{number}"), "1").await;
+            }
+            disks.delay(host, Duration::ZERO);
+        }
+        agree(&members, &[&store]).await;
+        // All of them: every write waits for a sync.
+        (1..=3).for_each(|host| disks.delay(host, Duration::from_millis(200)));
+        let started = std::time::Instant::now();
+        write(&store, "/slow/everywhere", "1").await;
+        assert!(started.elapsed() >= Duration::from_millis(200), "the delay reaches etcd");
+        (1..=3).for_each(|host| disks.delay(host, Duration::ZERO));
+        agree(&members, &[&store]).await;
+        let page = within("a list", until_ok(|| store.range(everything()))).await;
+        assert_eq!(page.entries.iter().filter(|entry| entry.key.starts_with("/slow/")).count(), 32);
+    });
+}
+
+/// A member that stalls again and again.
 #[test]
 fn a_slow_member_delays_nothing_for_long() {
     let members = Members::start(Version::V3_4, 3, 0);

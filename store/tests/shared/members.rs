@@ -160,6 +160,9 @@ impl Version {
     }
 }
 
+/// The words before those of a member's etcd.
+pub type Starter = Box<dyn Fn(u32) -> Vec<PathBuf>>;
+
 /// Members on the first hosts of a network.
 pub struct Members {
     pub network: Network,
@@ -167,12 +170,19 @@ pub struct Members {
     running: Vec<Option<Child>>,
     flags: Vec<String>,
     scheme: &'static str,
+    /// What starts a member: the words before those of etcd.
+    starter: Starter,
 }
 
 impl Members {
     /// Starts members, with further hosts for other programs.
     pub fn start(version: Version, count: u32, others: u32) -> Members {
         Members::start_with(version, count, others, "http", |_| Vec::new())
+    }
+
+    /// Starts members by another program.
+    pub fn start_by(version: Version, count: u32, starter: Starter) -> Members {
+        Members::start_all(version, (count, 0), "http", |_| Vec::new(), starter)
     }
 
     /// `flags` gets the directory.
@@ -183,10 +193,20 @@ impl Members {
         scheme: &'static str,
         flags: impl FnOnce(&Path) -> Vec<String>,
     ) -> Members {
+        Members::start_all(version, (count, others), scheme, flags, Box::new(|_| Vec::new()))
+    }
+
+    fn start_all(
+        version: Version,
+        (count, others): (u32, u32),
+        scheme: &'static str,
+        flags: impl FnOnce(&Path) -> Vec<String>,
+        starter: Starter,
+    ) -> Members {
         let network = Network::enter(count + others);
         let flags = flags(network.dir.path());
         let running = (0..count).map(|_| None).collect();
-        let mut members = Members { network, version, running, flags, scheme };
+        let mut members = Members { network, version, running, flags, scheme, starter };
         (1..=count).for_each(|host| members.run(host));
         members
     }
@@ -223,10 +243,12 @@ impl Members {
         let path = self.network.dir.path().join(format!("m{host}.log"));
         let log = std::fs::File::options().create(true).append(true).open(path).expect("a file");
         let (client, peer) = (self.endpoint(host), self.peer(host));
-        let binary = self.version.binary();
+        let mut words = (self.starter)(host);
+        words.push(self.version.binary());
         let child = self
             .network
-            .command(host, &binary.to_string_lossy())
+            .command(host, &words[0].to_string_lossy())
+            .args(&words[1..])
             .args(["--name", &Members::name(host), "--data-dir"])
             .arg(self.data(host))
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
