@@ -24,8 +24,11 @@ pub mod why;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Mutex;
 
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
@@ -368,11 +371,16 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Runtime)
 }
 
+/// Waits for the next signal that requests this process to stop. The listeners stay, so that a signal between two calls
+/// is received by the second.
 async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
+    static LISTENERS: OnceLock<Option<Mutex<[Signal; 2]>>> = OnceLock::new();
+    let listen = || Some(Mutex::new([signal(SignalKind::interrupt()).ok()?, signal(SignalKind::terminate()).ok()?]));
+    let Some(listeners) = LISTENERS.get_or_init(listen) else { return };
+    let mut listeners = listeners.lock().await;
+    let [interrupt, terminate] = &mut *listeners;
     tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
+        _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
 }
@@ -387,6 +395,15 @@ fn fail(error: &error::Error) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn no_signal_is_lost_between_two_waits() {
+        let wait = |time| tokio::time::timeout(time, interrupted());
+        assert!(wait(std::time::Duration::from_millis(1)).await.is_err(), "there is no signal yet");
+        let own = rustix::process::getpid();
+        rustix::process::kill_process(own, rustix::process::Signal::TERM).expect("a signal to this process");
+        wait(std::time::Duration::from_secs(30)).await.expect("it is received later");
+    }
 
     #[test]
     fn finds_the_component_by_file_name() {
