@@ -12,6 +12,7 @@ pub(crate) mod kubectl;
 mod list;
 mod memory;
 pub(crate) mod network;
+mod node_pods;
 pub(crate) mod nodes;
 pub(crate) mod pods;
 pub(crate) mod runtime;
