@@ -171,8 +171,9 @@ pub(crate) fn store_status(error: store::Error) -> Status {
             "Request entity too large: the object is {size} bytes, at most {limit} can be stored"
         )),
         store::Error::Refused(why) => Status::new(409, "Conflict", format!("the write is fenced off: {why}")),
-        store::Error::Full(_) => {
-            Status::new(507, "InsufficientStorage", "the store's disk is full; nothing was written")
+        // With etcd, the reason names the commands that make room.
+        store::Error::Full(why) => {
+            Status::new(507, "InsufficientStorage", format!("the store is full, and nothing was written: {why}"))
         }
         store::Error::Unavailable(_) | store::Error::Closed => Status::service_unavailable(error.to_string()),
         other => Status::internal(other),

@@ -23,6 +23,10 @@ fn wait_for(port: u16) {
 }
 
 fn start_etcd(dir: &Path) -> (ChildGuard, u16) {
+    start_etcd_with(dir, &[])
+}
+
+fn start_etcd_with(dir: &Path, flags: &[&str]) -> (ChildGuard, u16) {
     let (port, peer) = (free_port(), free_port());
     let url = |port: u16| format!("http://127.0.0.1:{port}");
     let child = Command::new("etcd")
@@ -30,6 +34,7 @@ fn start_etcd(dir: &Path) -> (ChildGuard, u16) {
         .args(["--listen-client-urls", &url(port), "--advertise-client-urls", &url(port)])
         .args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)])
         .args(["--initial-cluster", &format!("default={}", url(peer))])
+        .args(flags)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -119,6 +124,52 @@ async fn the_api_server_keeps_its_objects_in_etcd_as_upstream_does() {
 }
 
 /// Servers that keep their objects in etcd may share a data directory; its kubeconfig leads to the first.
+/// docs/operations/store.md: requests fail with 507 and name the remedy, which works while the server runs.
+#[tokio::test]
+async fn a_full_etcd_is_explained_and_recovers() {
+    let mut maker = Server::start();
+    maker.signal("-TERM");
+    maker.wait();
+    let dir = maker.dir.path();
+    let pki = dir.join("data/pki");
+    let (_etcd, etcd) = start_etcd_with(dir, &["--quota-backend-bytes", "6000000"]);
+    let (_server, port) = start_apiserver(&pki, etcd, "/registry", &dir.join("log"));
+    let mut client = Client::connect(&pki, port).await;
+    until_ready(&mut client).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let large = "x".repeat(900_000);
+    let mut written = 0;
+    let (code, body) = loop {
+        let (code, body) =
+            client.call("POST", maps, &config_map(&format!("n{written}"), &large)).await.expect("an answer");
+        if code != 201 {
+            break (code, body);
+        }
+        written += 1;
+        assert!(written < 20, "the quota is reached");
+    };
+    let text = String::from_utf8_lossy(&body);
+    assert_eq!(code, 507, "{text}");
+    for part in ["tiphys store compact", "tiphys store defrag --disarm", "NOSPACE"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(written > 0 && etcdctl(etcd, &["alarm", "list"]).contains("NOSPACE"));
+    // Everything is still read, and nothing is written.
+    assert_eq!(client.call("GET", &format!("{maps}/n0"), "").await.expect("an answer").0, 200);
+    assert_eq!(client.call("POST", maps, &config_map("small", "v")).await.expect("an answer").0, 507);
+
+    // The user makes room by what etcd still accepts, and follows the message.
+    etcdctl(etcd, &["del", "--prefix", "/registry/configmaps/default/n"]);
+    for command in [&["compact"][..], &["defrag", "--disarm"]] {
+        let server = format!("--etcd-servers=http://127.0.0.1:{etcd}");
+        let output = Command::new(BINARY).arg("store").args(command).arg(server).output().expect("the binary runs");
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let written = async || client.call("POST", maps, &config_map("small", "v")).await.expect("an answer").0 == 201;
+    until_await("a write after the remedy", Duration::from_secs(20), written).await;
+    assert!(!etcdctl(etcd, &["alarm", "list"]).contains("NOSPACE"));
+}
+
 #[test]
 fn a_second_server_on_a_data_directory_leaves_the_kubeconfig() {
     let dir = tempfile::tempdir().expect("a directory");
