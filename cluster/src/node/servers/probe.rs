@@ -129,8 +129,9 @@ mod tests {
 
     impl Transport for StallingServer {
         fn send(&self, _request: Request<Bytes>) -> ResponseFuture<'_> {
-            Box::pin(async {
-                match *self.stalls.borrow() {
+            let is_stalled = *self.stalls.borrow();
+            Box::pin(async move {
+                match is_stalled {
                     true => std::future::pending().await,
                     false => Ok(http::Response::new(Body::new(http_body_util::Full::new(Bytes::new())))),
                 }
