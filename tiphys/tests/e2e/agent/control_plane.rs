@@ -29,7 +29,8 @@ pub struct ControlPlane {
 impl ControlPlane {
     pub fn start() -> ControlPlane {
         let dir = tempfile::tempdir().expect("a directory");
-        let words = ["hello".to_string()];
+        // A process that keeps the namespaces. A node's DNS listens at port 8080 of its address.
+        let words = ["hello", "sleep", "1000000"].map(str::to_string);
         let cluster = Cluster::run(dir, Runtime::Embedded, &format!("{ENTER} && {ETCD}"), &words);
         cluster.enter();
         ControlPlane { cluster }
