@@ -233,11 +233,16 @@ fn documented_commands_work(control_plane: &ControlPlane) {
     std::os::unix::fs::symlink(BINARY, dir.path().join("tiphys")).expect("a link");
     std::os::unix::fs::symlink(debians(), dir.path().join("kubectl")).expect("a link");
     std::os::unix::fs::symlink(control_plane.path("one"), dir.path().join("data")).expect("a link");
+    // The node that leaves.
+    let node = control_plane.path("leaving.yaml");
+    fs::write(&node, "apiVersion: v1\nkind: Node\nmetadata: {name: leaving}\n").expect("a file");
+    control_plane.kubectl(0, &["create", "-f", &node]);
     let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap_or_default());
     for block in blocks {
         let mut command = Command::new("sh");
-        command.args(["-ec", block]).current_dir(dir.path()).env("PATH", &path);
+        command.args(["-ec", block]).current_dir(dir.path()).env("PATH", &path).env("NODE", "leaving");
         let output = command.env("KUBECONFIG", control_plane.path("one/kubeconfig")).output().expect("a shell");
         assert!(output.status.success(), "{block}: {}", String::from_utf8_lossy(&output.stderr));
     }
+    assert!(control_plane.try_kubectl(0, &["get", "node", "leaving"]).is_err(), "it has left");
 }

@@ -8,6 +8,7 @@ use super::case::{Case, debians};
 use super::cluster::Cluster;
 use super::node_commands::{node, node_ok};
 use super::services;
+use crate::support::root;
 
 /// `TIPHYS_ROUNDS` of CONTRIBUTING: how often processes and hosts are killed.
 pub fn rounds() -> u32 {
@@ -65,6 +66,18 @@ fn assert_pod_is_authenticated(case: &Case) {
     assert_eq!(call_api(case), POD_USER);
 }
 
+/// The block of the page about servers and nodes that starts such a cluster: the commands after the first.
+fn documented_commands_work(cluster: &Cluster) {
+    let page = std::fs::read_to_string(root().join("docs/operations/nodes.md")).expect("the page");
+    let (_, rest) = page.split_once("tiphys up --nodes 3 --servers 3\n").expect("the page starts a cluster");
+    let (block, _) = rest.split_once("```").expect("the block ends");
+    assert_eq!(block.lines().count(), 3, "{block}");
+    for line in block.lines() {
+        let words: Vec<&str> = line.strip_prefix("tiphys node ").expect("a command").split_whitespace().collect();
+        node_ok(cluster, &words);
+    }
+}
+
 #[test]
 fn a_machine_has_a_highly_available_cluster() {
     let cluster = Cluster::up_with_servers(3);
@@ -80,6 +93,7 @@ fn a_machine_has_a_highly_available_cluster() {
     let list = node_ok(&cluster, &["list"]);
     assert_eq!(list.lines().filter(|line| line.contains("running") && line.ends_with("server")).count(), 3, "{list}");
     assert_eq!(list.lines().filter(|line| line.contains("running") && line.ends_with("etcd")).count(), 3, "{list}");
+    documented_commands_work(&cluster);
     for round in 0..rounds() {
         for host in [leader(&case), format!("node-etcd-{}", 1 + round % 3)] {
             let started = Instant::now();
