@@ -7,7 +7,7 @@ use crate::command::Command;
 use crate::commands::ROOT;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::flags::{ParseError, parse};
+use crate::flags::{ParseError, Values, parse};
 use crate::globals::GLOBALS;
 use crate::{help, kuberc, plugins};
 use stdx::suggest;
@@ -39,6 +39,8 @@ fn run(arguments: Vec<String>) -> Result<()> {
         }
         Err(error) => return Err(usage(&error, &groups, &path, command.flag_error_code)),
     };
+    refuse_profiles(command, &parsed.values)?;
+    parsed.values.deprecations().iter().for_each(|warning| eprintln!("{warning}"));
     let mut context = Context::new(path, parsed.arguments, parsed.dash, parsed.values);
     kuberc::apply(&mut context, is_alias).map_err(kuberc::failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -54,6 +56,16 @@ fn run(arguments: Vec<String>) -> Result<()> {
         return Err(Error::Message(format!("{count} {noun} received")));
     }
     Ok(())
+}
+
+/// Profiles of upstream are those of Go's runtime. A command can have another flag of that name.
+fn refuse_profiles(command: &Command, flags: &Values) -> Result<()> {
+    let has_own = command.flags.iter().flat_map(|group| group.iter()).any(|flag| flag.name == "profile");
+    match flags.str("profile") {
+        "none" | "" => Ok(()),
+        _ if has_own => Ok(()),
+        kind => Err(Error::Message(format!("--profile={kind} is not supported: there is no Go runtime to profile"))),
+    }
 }
 
 fn usage(error: &ParseError, groups: &[&[crate::flags::Flag]], path: &str, code: u8) -> Error {

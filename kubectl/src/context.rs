@@ -13,8 +13,10 @@ use crate::discovery::{Cache, Mapper, Resource, read_groups};
 use crate::error::{Error, Result, message};
 use crate::flags::{Kind, Values};
 use crate::kubeconfig::{self, Config, Connection, Impersonation, Overrides, Paths};
-use crate::transport::{Client, Options, PluginPolicy, RequestLog, Warnings};
+use crate::transport::{Client, Options, PluginPolicy, Request, RequestLog, Warnings};
 
+/// The version of upstream whose behaviour this client has.
+pub(crate) const CLIENT_VERSION: &str = "v1.37.0";
 /// The exit code after SIGPIPE.
 const BROKEN_PIPE: u8 = 141;
 /// The largest object that is read from the standard input.
@@ -179,8 +181,14 @@ impl Context {
                     timeout: self.request_timeout()?,
                     command: self.path.clone(),
                     plugin_policy: self.plugin_policy.clone(),
+                    keep_alive: Some(self.flags.duration("keepalive")).filter(|period| !period.is_zero()),
+                    forwards_paths: self.flags.has("append-server-path") && !self.flags.bool("append-server-path"),
                 };
-                Client::new(self.connection()?, options).await
+                let client = Client::new(self.connection()?, options).await?;
+                if self.flags.bool("match-server-version") {
+                    check_version(&client).await?;
+                }
+                Ok(client)
             })
             .await
     }
@@ -263,6 +271,16 @@ impl Context {
         let mapper = self.fresh_mapper().await?;
         mapper.of_kind(api_version, kind).cloned().map_err(|error| Error::new(error.to_string()))
     }
+}
+
+/// `--match-server-version`. Metadata after a plus is not part of a version.
+async fn check_version(client: &Client) -> Result<()> {
+    let server = client.tree(&Request::get("/version")).await?;
+    let version = server.str("gitVersion");
+    if version.split('+').next() == Some(CLIENT_VERSION) {
+        return Ok(());
+    }
+    message(format!("server version ({version}) differs from client version ({CLIENT_VERSION})"))
 }
 
 fn out_error(error: std::io::Error) -> Error {

@@ -1,5 +1,8 @@
 //! What commands that change objects share.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use api::{Tree, tree};
 use http::Method;
 
@@ -105,6 +108,22 @@ pub(crate) async fn update(context: &Context, info: &Info, object: &Tree, dry_ru
         .query("fieldManager", context.flags.str("field-manager"))
         .query("fieldValidation", if context.flags.has("validate") { field_validation(context)? } else { "" });
     context.client().await?.tree(&dry_run.apply(request).json(object)).await
+}
+
+/// Runs futures at the same time; their results in their order.
+pub(crate) async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+    let mut running: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut done: Vec<Option<T>> = running.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        for (future, result) in running.iter_mut().zip(&mut done).filter(|(_, result)| result.is_none()) {
+            if let Poll::Ready(value) = future.as_mut().poll(context) {
+                *result = Some(value);
+            }
+        }
+        if done.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    done.into_iter().flatten().collect()
 }
 
 /// The media types of patches.

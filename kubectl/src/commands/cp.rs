@@ -141,12 +141,50 @@ async fn run_remote(
 }
 
 async fn from_pod(context: &Context, namespace: &str, pod: &str, source: &str, target: &str) -> Result<()> {
-    let request = exec_request(context, namespace, pod, &["tar", "cf", "-", source]).await?;
     let mut extractor = archive::Extractor::new(source, std::path::Path::new(target))?;
-    let result = run_remote(context, request, None, |part| extractor.push(part)).await;
+    let result = receive(context, namespace, pod, source, &mut extractor).await;
     extractor.warnings().iter().for_each(|warning| context.note(&format!("warning: {warning}")));
     result?;
     extractor.finish()
+}
+
+/// Reads the archive, and after a broken connection the rest of it, as often as `--retries` allows.
+async fn receive(
+    context: &Context,
+    namespace: &str,
+    pod: &str,
+    source: &str,
+    extractor: &mut archive::Extractor,
+) -> Result<()> {
+    let limit = context.flags.int("retries");
+    let (mut received, mut retries) = (0_u64, 0);
+    loop {
+        let resumed = resume_command(source, received + 1);
+        let command: Vec<&str> =
+            if limit == 0 { vec!["tar", "cf", "-", source] } else { vec!["sh", "-c", resumed.as_str()] };
+        let request = exec_request(context, namespace, pod, &command).await?;
+        let result = run_remote(context, request, None, |part| {
+            received += part.len() as u64;
+            extractor.push(part)
+        })
+        .await;
+        let is_broken = matches!(result, Err(Error::Connect { .. } | Error::Io(_)));
+        if !is_broken || limit == 0 {
+            return result;
+        }
+        if limit > 0 && retries >= limit {
+            context.print(&format!("Dropping out copy after {retries} retries\n"))?;
+            return result;
+        }
+        retries += 1;
+        context.print(&format!("Resuming copy at {received} bytes, retry {retries}/{limit}\n"))?;
+        context.flush()?;
+    }
+}
+
+/// A shell command for an archive from this byte on, counted from one.
+fn resume_command(source: &str, from: u64) -> String {
+    format!("tar cf - '{}' | tail -c+{from}", source.replace('\'', r"'\''"))
 }
 
 async fn to_pod(context: &Context, namespace: &str, pod: &str, source: &str, target: &str) -> Result<()> {
@@ -176,6 +214,12 @@ async fn to_pod(context: &Context, namespace: &str, pod: &str, source: &str, tar
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_quoted_for_the_shell() {
+        assert_eq!(resume_command("/a b/c", 1), "tar cf - '/a b/c' | tail -c+1");
+        assert_eq!(resume_command("/it's; rm", 7), r"tar cf - '/it'\''s; rm' | tail -c+7");
+    }
 
     #[test]
     fn parses_places() {

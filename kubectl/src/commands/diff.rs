@@ -7,7 +7,7 @@ use api::{Tree, json, yaml};
 use http::Method;
 
 use super::apply::{compute, find_pruned, prune_types};
-use super::common::{LAST_APPLIED, patch_kind, with_last_applied};
+use super::common::{LAST_APPLIED, join_all, patch_kind, with_last_applied};
 use crate::command::Command;
 use crate::context::Context;
 use crate::discovery::Resource;
@@ -16,8 +16,11 @@ use crate::flags::{Flag, Kind, switch, text, typed};
 use crate::objects::{FILES, Info, SELECTOR, Select, get_object};
 use crate::transport::Request;
 
+/// More requests at the same time than this do not help.
+const MAX_CONCURRENCY: usize = 64;
+
 const FLAGS: &[Flag] = &[
-    typed("concurrency", '\0', Kind::Int, "1", "Objects to process at the same time.").hidden(),
+    typed("concurrency", '\0', Kind::Int, "1", "Objects to process at the same time."),
     text("field-manager", '\0', "kubectl-client-side-apply", "The name of the manager of the fields that are set."),
     switch("force-conflicts", '\0', "Take fields over from other managers, with --server-side."),
     switch("prune", '\0', "Show what --prune of apply would delete too."),
@@ -64,17 +67,22 @@ async fn compare(context: &Context) -> Result<()> {
     let types = if context.flags.bool("prune") { prune_types(context).await? } else { Vec::new() };
     let directories = Directories::new()?;
     let (mut visited, mut namespaces) = (BTreeSet::new(), BTreeSet::new());
-    for info in select.find(context).await?.infos()? {
-        let live = match get_object(context, &info.resource, &info.namespace, &info.name, "").await {
-            Ok(live) => Some(live),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error),
-        };
+    let infos = select.find(context).await?.infos()?;
+    let concurrency = context.flags.int("concurrency");
+    if concurrency < 1 {
+        return message("--concurrency must be at least 1");
+    }
+    let limit = usize::try_from(concurrency).unwrap_or(1).min(MAX_CONCURRENCY);
+    let mut both = Vec::new();
+    for chunk in infos.chunks(limit) {
+        both.extend(join_all(chunk.iter().map(|info| versions(context, info)).collect()).await);
+    }
+    for (info, versions) in infos.into_iter().zip(both) {
+        let (live, merged) = versions?;
         if info.resource.is_namespaced {
             namespaces.insert(info.namespace.clone());
         }
         visited.extend(live.as_ref().map(|live| live.str("metadata.uid").to_string()));
-        let merged = merged(context, &info, live.as_ref()).await?;
         let (live, merged) = masked(context, &info, live, merged);
         if let Some(live) = live {
             write(&directories.live, &info, &live)?;
@@ -93,6 +101,19 @@ async fn compare(context: &Context) -> Result<()> {
         Some(1) => Err(Error::Exit(1)),
         code => Err(Error::Command { message: format!("exit status {}", code.unwrap_or(2)), code: 2 }),
     }
+}
+
+/// The live object, and what apply would make of it.
+type Versions = (Option<Tree>, Tree);
+
+async fn versions(context: &Context, info: &Info) -> Result<Versions> {
+    let live = match get_object(context, &info.resource, &info.namespace, &info.name, "").await {
+        Ok(live) => Some(live),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => return Err(error),
+    };
+    let merged = merged(context, info, live.as_ref()).await?;
+    Ok((live, merged))
 }
 
 /// Writes what `apply --prune` would delete: it is live, and not in the merged configuration.
@@ -246,16 +267,27 @@ const KUSTOMIZE_FLAGS: &[Flag] = &[
         "LoadRestrictionsNone allows files from outside of the directory.",
     ),
     text("output", 'o', "", "File to write to, or a directory for one file of each object."),
-    switch("enable-helm", '\0', "").hidden(),
+];
+/// Flags of upstream for programs that build with, which are refused.
+pub(super) const PROGRAM_FLAGS: &[Flag] = &[
+    switch("as-current-user", '\0', "").hidden(),
     switch("enable-alpha-plugins", '\0', "").hidden(),
+    switch("enable-helm", '\0', "").hidden(),
+    typed("env", 'e', Kind::Array, "", "").hidden(),
+    typed("helm-api-versions", '\0', Kind::Array, "", "").hidden(),
+    text("helm-command", '\0', "helm", "").hidden(),
+    switch("helm-debug", '\0', "").hidden(),
+    text("helm-kube-version", '\0', "", "").hidden(),
+    typed("mount", '\0', Kind::Array, "", "").hidden(),
     switch("network", '\0', "").hidden(),
+    text("network-name", '\0', "bridge", "").hidden(),
 ];
 
 pub(crate) static KUSTOMIZE: Command = Command {
     name: "kustomize",
     usage: "DIR",
     short: "Build a kustomization target from a directory or URL",
-    flags: &[KUSTOMIZE_FLAGS],
+    flags: &[KUSTOMIZE_FLAGS, PROGRAM_FLAGS],
     run: Some(|context| Box::pin(async move { kustomize(context) })),
     group: "Advanced Commands",
     ..Command::EMPTY
@@ -263,9 +295,9 @@ pub(crate) static KUSTOMIZE: Command = Command {
 
 fn kustomize(context: &Context) -> Result<()> {
     let flags = &context.flags;
-    for name in ["enable-helm", "enable-alpha-plugins", "network"] {
-        if flags.bool(name) {
-            return message(format!("--{name} is not supported"));
+    for flag in PROGRAM_FLAGS {
+        if flags.changed(flag.name) && !(flag.kind == Kind::Bool && !flags.bool(flag.name)) {
+            return message(format!("--{} is not supported: no programs are run to build a kustomization", flag.name));
         }
     }
     let directory = match context.args.as_slice() {

@@ -31,6 +31,39 @@ pub(crate) fn three_way(last_applied: &Tree, modified: &Tree, current: &Tree, re
     }
 }
 
+/// The paths of the fields that both patches set, to different values.
+pub(crate) fn conflicts(patch: &Tree, other: &Tree, resource: &Resource) -> Vec<String> {
+    let mut paths = Vec::new();
+    let ty = type_of(&resource.group, &resource.version, &resource.kind);
+    add_conflicts(map(patch), map(other), ty, "", &mut paths);
+    paths
+}
+
+fn add_conflicts(patch: &Map, other: &Map, ty: Option<&'static Type>, at: &str, paths: &mut Vec<String>) {
+    for (key, new) in patch.iter().filter(|(key, _)| !key.starts_with('$')) {
+        let Some(old) = other.get(key) else { continue };
+        let path = if at.is_empty() { key.to_string() } else { format!("{at}.{key}") };
+        let (field, inner) = inner(ty, key);
+        let strategy = field.map(|field| field.strategy).unwrap_or_default();
+        match (new, old) {
+            (Tree::Map(new), Tree::Map(old)) => add_conflicts(new, old, inner, &path, paths),
+            (Tree::List(new), Tree::List(old)) if strategy.merge && strategy.merge_key.is_some() => {
+                let merge_key = strategy.merge_key.unwrap_or_default();
+                for item in new {
+                    let name = item.get(merge_key);
+                    let same = old.iter().find(|one| one.get(merge_key) == name);
+                    let path = format!("{path}[{}]", name.and_then(Tree::as_str).unwrap_or_default());
+                    add_conflicts(map(item), map(same.unwrap_or(&Tree::Null)), inner, &path, paths);
+                    let is_key = format!("{path}.{merge_key}");
+                    paths.retain(|path| *path != is_key);
+                }
+            }
+            (new, old) if new != old => paths.push(path),
+            _ => {}
+        }
+    }
+}
+
 static EMPTY: Map = Map::new();
 
 fn map(tree: &Tree) -> &Map {

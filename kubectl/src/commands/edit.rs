@@ -7,6 +7,7 @@ use api::{Tree, tree, yaml};
 
 use super::common::{VALIDATE, create as create_object, patch, patch_kind, with_last_applied};
 use super::diff3;
+use super::record::{RECORD, record};
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
@@ -26,7 +27,7 @@ pub(crate) static EDIT: Command = Command {
     name: "edit",
     usage: "(RESOURCE/NAME | -f FILENAME)",
     short: "Edit a resource on the server",
-    flags: &[FLAGS, VALIDATE, FILES, PRINT],
+    flags: &[FLAGS, VALIDATE, FILES, PRINT, RECORD],
     run: Some(|context| Box::pin(run(context))),
     group: "Basic Commands (Intermediate)",
     ..Command::EMPTY
@@ -62,7 +63,7 @@ pub(crate) async fn edit_annotations(context: &Context, pairs: Vec<(Tree, Info)>
     let printer = Printer::new(context, false)?;
     let file = temporary_file(context)?;
     let original = text_of(context, &infos);
-    write_private(&file, &[HEADER.as_bytes(), original.as_slice()].concat())?;
+    write_private(context, &file, &[HEADER.as_bytes(), original.as_slice()].concat())?;
     let opened = open_editor(&file).await;
     let text = std::fs::read(&file).map(|text| without_comments(&text));
     let _ = std::fs::remove_file(&file);
@@ -75,7 +76,8 @@ pub(crate) async fn edit_annotations(context: &Context, pairs: Vec<(Tree, Info)>
     for (line, part) in documents(&text) {
         let tree = parse_document(part, line)
             .map_err(|error| Error::new(format!("The edited file had a syntax error: {error}")))?;
-        for object in crate::objects::flatten(tree) {
+        for mut object in crate::objects::flatten(tree) {
+            record(context, &mut object);
             let name = object.str("metadata.name");
             let Some(at) = infos.iter().position(|info| info.name == name) else {
                 return message("At least one of apiVersion, kind and name was changed");
@@ -118,7 +120,7 @@ async fn edit(context: &Context, infos: Vec<Info>, is_create: bool) -> Result<()
     let file = temporary_file(context)?;
     for _ in 0..MAX_ROUNDS {
         let before = [HEADER.as_bytes(), failure.as_bytes(), text.as_slice()].concat();
-        write_private(&file, &before)?;
+        write_private(context, &file, &before)?;
         open_editor(&file).await?;
         let after = std::fs::read(&file)?;
         let stripped = without_comments(&after);
@@ -127,7 +129,7 @@ async fn edit(context: &Context, infos: Vec<Info>, is_create: bool) -> Result<()
             context.note("Edit cancelled, saved file was empty.");
             return Ok(());
         }
-        let is_unchanged = stripped == without_comments(&original) || after == before;
+        let is_unchanged = stripped == without_comments(&original) || stripped == without_comments(&before);
         if is_unchanged && !is_create {
             if !failure.is_empty() {
                 context.note(&format!("A copy of your changes has been stored to {:?}", file.display().to_string()));
@@ -162,7 +164,8 @@ async fn store(context: &Context, infos: &[Info], text: &[u8], is_create: bool) 
         edited.extend(crate::objects::flatten(tree));
     }
     let printer = Printer::new(context, false)?;
-    for object in edited {
+    for mut object in edited {
+        record(context, &mut object);
         let name = object.str("metadata.name");
         let is_same = |info: &&Info| {
             info.name == name
@@ -210,12 +213,19 @@ fn temporary_file(context: &Context) -> Result<std::path::PathBuf> {
 }
 
 /// Other users of the machine must not read the file, nor have made it.
-fn write_private(path: &std::path::Path, bytes: &[u8]) -> Result<()> {
+fn write_private(context: &Context, path: &std::path::Path, bytes: &[u8]) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let _ = std::fs::remove_file(path);
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(bytes)?;
-    Ok(())
+    if context.flags.bool("windows-line-endings") {
+        let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+        let with_returns = lines.flat_map(|line| match line.strip_suffix(b"\n") {
+            Some(line) => [line, b"\r\n".as_slice()],
+            None => [line, b"".as_slice()],
+        });
+        return Ok(file.write_all(&with_returns.collect::<Vec<_>>().concat())?);
+    }
+    Ok(file.write_all(bytes)?)
 }
 
 /// Runs the editor of KUBE_EDITOR or EDITOR on a file.

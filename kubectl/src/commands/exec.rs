@@ -6,8 +6,10 @@ use api::Tree;
 use streaming::remote_command::{CommandResult, Options, SPDY_PREFERRED, Size, connect};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::detach::{DETACH_KEYS, DetachKeys};
 use super::pods::{container_of, pod_of, wait_until_running};
 use super::terminal::{RawMode, interrupted, terminal_size};
+use super::wait::{Deletion, wait_for_deletion};
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
@@ -38,7 +40,7 @@ pub(crate) static EXEC: Command = Command {
 
 const ATTACH_FLAGS: &[Flag] = &[
     text("container", 'c', "", "The container; by default the one of an annotation, or the first."),
-    text("detach-keys", '\0', "", "Keys that detach from the container.").hidden(),
+    text("detach-keys", '\0', DETACH_KEYS, "Keys that detach from the container."),
     typed("pod-running-timeout", '\0', Kind::Duration, "1m0s", "How long to wait until a pod runs."),
     switch("quiet", 'q', "Only print the output of the container."),
     switch("stdin", 'i', "Pass the standard input to the container."),
@@ -116,12 +118,14 @@ pub(crate) async fn stream(context: &Context, mut request: Request, options: Opt
         }
     }
     request.is_long = true;
+    let keys = DetachKeys::parse(if options.tty { context.flags.str("detach-keys") } else { "" })?;
     context.flush()?;
     let upgraded = context.client().await?.upgrade(&request, WEBSOCKET, SPDY_PREFERRED).await?;
     let mut remote = connect(upgraded.io, upgraded.transport, &upgraded.protocol, options).await?;
     // Dropping it restores the terminal, also on an error.
     let raw = if options.tty { Some(RawMode::enter()?) } else { None };
-    let input = remote.stdin.take().map(|stdin| tokio::spawn(copy_stdin(stdin)));
+    let (detach, detached) = tokio::sync::oneshot::channel();
+    let input = remote.stdin.take().map(|stdin| tokio::spawn(copy_stdin(stdin, keys, detach)));
     let resizing = remote.resize.take().map(|mut terminal| {
         tokio::spawn(async move {
             let Ok(mut changes) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::window_change()) else {
@@ -144,6 +148,11 @@ pub(crate) async fn stream(context: &Context, mut request: Request, options: Opt
     let (out, err, ending) = tokio::select! {
         ended = async { tokio::join!(stdout, stderr, remote.ending) } => ended,
         // Without a raw terminal, signals end the process as usual.
+        Ok(()) = detached => {
+            drop(raw);
+            context.note("\r");
+            return Ok(());
+        }
         () = interrupted(), if raw.is_some() => return Err(Error::Exit(1)),
     };
     input.iter().for_each(|task| task.abort());
@@ -161,9 +170,21 @@ pub(crate) async fn stream(context: &Context, mut request: Request, options: Opt
     }
 }
 
-async fn copy_stdin(mut to: streaming::Writer) {
-    let mut stdin = tokio::io::stdin();
-    let _ = tokio::io::copy(&mut stdin, &mut to).await;
+/// Copies the input until its end, or until the user types the keys that detach.
+async fn copy_stdin(mut to: streaming::Writer, mut keys: DetachKeys, detach: tokio::sync::oneshot::Sender<()>) {
+    let (mut stdin, mut buffer) = (tokio::io::stdin(), [0; 8 * 1024]);
+    while let Ok(count @ 1..) = stdin.read(&mut buffer).await {
+        let (bytes, is_detached) = keys.push(&buffer[..count]);
+        if to.write_all(&bytes).await.is_err() {
+            break;
+        }
+        let _ = to.flush().await;
+        if is_detached {
+            // The other side may be gone.
+            let _ = detach.send(());
+            return;
+        }
+    }
     let _ = to.shutdown().await;
 }
 
@@ -238,19 +259,32 @@ pub(crate) async fn attach_to(context: &Context, pod: &Info, container: Option<&
 pub(crate) async fn attach_to_run(context: &Context, pod: &Info) -> Result<()> {
     let result = attach_when_running(context, pod).await;
     if context.flags.bool("rm") {
-        let plan = super::delete::Plan {
-            dry_run: super::common::DryRun::None,
-            propagation: "Background",
-            grace_period: None,
-            is_forced: false,
-            waits: false,
-        };
-        super::delete::delete(context, &plan, pod).await?;
-        if !context.flags.bool("quiet") {
-            context.print(&format!("pod \"{}\" deleted from {} namespace\n", pod.name, pod.namespace))?;
-        }
+        remove_run(context, pod).await?;
     }
     result
+}
+
+/// `run --rm`.
+async fn remove_run(context: &Context, pod: &Info) -> Result<()> {
+    let flags = &context.flags;
+    let grace = flags.int("grace-period");
+    let plan = super::delete::Plan {
+        dry_run: super::common::DryRun::None,
+        propagation: super::delete::propagation(context)?,
+        grace_period: if flags.bool("force") { Some(0) } else { (grace >= 0).then_some(grace) },
+        is_forced: flags.bool("force"),
+        waits: flags.bool("wait"),
+    };
+    super::delete::delete(context, &plan, pod).await?;
+    if !flags.bool("quiet") {
+        let forced = if plan.is_forced { "force " } else { "" };
+        context.print(&format!("pod \"{}\" {forced}deleted from {} namespace\n", pod.name, pod.namespace))?;
+    }
+    if plan.waits {
+        let deletion = Deletion { info: pod.clone(), uid: pod.object.str("metadata.uid").to_string() };
+        wait_for_deletion(context, &[deletion], flags.duration("timeout")).await?;
+    }
+    Ok(())
 }
 
 async fn attach_when_running(context: &Context, pod: &Info) -> Result<()> {

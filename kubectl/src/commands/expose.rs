@@ -3,6 +3,7 @@
 use api::{Tree, list, tree};
 
 use super::common::{DRY_RUN, DryRun, create, with_last_applied};
+use super::record::{RECORD, record};
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
@@ -32,7 +33,7 @@ pub(crate) static EXPOSE: Command = Command {
     name: "expose",
     usage: "(-f FILENAME | TYPE NAME) [--port=port] [--protocol=TCP|UDP|SCTP] [--target-port=number-or-name] [--name=name] [--external-ip=external-ip-of-service] [--type=type]",
     short: "Take a replication controller, service, deployment or pod and expose it as a new Kubernetes service",
-    flags: &[FLAGS, DRY_RUN, FILES, PRINT],
+    flags: &[FLAGS, DRY_RUN, FILES, PRINT, RECORD],
     run: Some(|context| Box::pin(expose(context))),
     group: "Basic Commands (Beginner)",
     ..Command::EMPTY
@@ -43,7 +44,8 @@ async fn expose(context: &Context) -> Result<()> {
     let select = Select { selector: None, ..Select::of(context) };
     for info in select.find(context).await?.infos()? {
         let service = service_of(context, &info)?;
-        let service = merge_overrides(context, service)?;
+        let mut service = merge_overrides(context, service)?;
+        record(context, &mut service);
         let (namespace, is_explicit) = context.namespace()?;
         let created = if dry_run == DryRun::Client {
             let mut service = service;
@@ -254,7 +256,7 @@ pub(crate) static AUTOSCALE: Command = Command {
     name: "autoscale",
     usage: "(-f FILENAME | TYPE NAME | TYPE/NAME) [--min=MINPODS] --max=MAXPODS [--cpu=CPU] [--memory=MEMORY]",
     short: "Auto-scale a deployment, replica set, stateful set, or replication controller",
-    flags: &[AUTOSCALE_FLAGS, DRY_RUN, FILES, PRINT],
+    flags: &[AUTOSCALE_FLAGS, DRY_RUN, FILES, PRINT, RECORD],
     run: Some(|context| Box::pin(autoscale(context))),
     group: "Deploy Commands",
     ..Command::EMPTY
@@ -292,10 +294,11 @@ async fn autoscale(context: &Context) -> Result<()> {
         if !metrics.is_empty() {
             spec.set("metrics", metrics);
         }
-        let object = tree! {
+        let mut object = tree! {
             "apiVersion" => "autoscaling/v2", "kind" => "HorizontalPodAutoscaler",
             "metadata" => tree! { "name" => name }, "spec" => spec,
         };
+        record(context, &mut object);
         let (namespace, _) = context.namespace()?;
         let object = if flags.bool("save-config") { with_last_applied(&object) } else { object };
         let object = match dry_run {

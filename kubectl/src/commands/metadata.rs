@@ -3,6 +3,7 @@
 use api::{Tree, tree};
 
 use super::common::{DRY_RUN, DryRun, MERGE, patch};
+use super::record::{RECORD, record};
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
@@ -25,7 +26,7 @@ pub(crate) static LABEL: Command = Command {
     name: "label",
     usage: "[--overwrite] (-f FILENAME | TYPE NAME) KEY_1=VAL_1 ... KEY_N=VAL_N [--resource-version=version]",
     short: "Update the labels on a resource",
-    flags: &[LABEL_FLAGS, DRY_RUN, FILES, SELECTOR, PRINT],
+    flags: &[LABEL_FLAGS, DRY_RUN, FILES, SELECTOR, PRINT, RECORD],
     run: Some(|context| Box::pin(run(context, &LABELS))),
     group: "Settings Commands",
     ..Command::EMPTY
@@ -46,7 +47,7 @@ pub(crate) static ANNOTATE: Command = Command {
     name: "annotate",
     usage: "[--overwrite] (-f FILENAME | TYPE NAME) KEY_1=VAL_1 ... KEY_N=VAL_N [--resource-version=version]",
     short: "Update the annotations on a resource",
-    flags: &[ANNOTATE_FLAGS, DRY_RUN, FILES, SELECTOR, PRINT],
+    flags: &[ANNOTATE_FLAGS, DRY_RUN, FILES, SELECTOR, PRINT, RECORD],
     run: Some(|context| Box::pin(run(context, &ANNOTATIONS))),
     group: "Settings Commands",
     ..Command::EMPTY
@@ -220,7 +221,9 @@ async fn change(
     if !revision.is_empty() {
         metadata.set("resourceVersion", revision);
     }
-    let body = api::json::encode(&tree! { "metadata" => metadata }, None);
+    let mut body = tree! { "metadata" => metadata };
+    record(context, &mut body);
+    let body = api::json::encode(&body, None);
     let object = patch(context, info, MERGE, body, dry_run).await?;
     Ok((object, done))
 }

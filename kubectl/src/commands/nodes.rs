@@ -125,7 +125,8 @@ fn judge(context: &Context, pod: &Tree, daemon_set_exists: bool) -> Verdict {
     let owners = pod.list("metadata.ownerReferences");
     let controller = owners.iter().find(|owner| owner.bool("controller"));
     let is_over = matches!(pod.str("status.phase"), "Succeeded" | "Failed");
-    if pod.map("metadata.annotations").contains("kubernetes.io/config.mirror") {
+    let is_mirror = pod.map("metadata.annotations").contains("kubernetes.io/config.mirror");
+    if is_mirror || is_long_deleted(pod, flags.int("skip-wait-for-delete-timeout"), crate::clock::now()) {
         return Verdict::Leave;
     }
     if !is_over && controller.is_some_and(|owner| owner.str("kind") == "DaemonSet") {
@@ -148,6 +149,12 @@ fn judge(context: &Context, pod: &Tree, daemon_set_exists: bool) -> Verdict {
         };
     }
     Verdict::Evict
+}
+
+/// Whether a pod has been terminating for longer than these seconds; zero is no limit.
+fn is_long_deleted(pod: &Tree, limit: i64, now: i64) -> bool {
+    let deleted = api::time::parse(pod.str("metadata.deletionTimestamp"));
+    limit > 0 && deleted.is_ok_and(|deleted| now - deleted.seconds > limit)
 }
 
 async fn drain(context: &Context) -> Result<()> {

@@ -29,9 +29,9 @@ const FLAGS: &[Flag] = &[
     text("accept-paths", '\0', "^.*", "Regular expressions for paths that are accepted."),
     text("address", '\0', "127.0.0.1", "The address to listen on."),
     text("api-prefix", '\0', "/", "The prefix below which the API is."),
-    switch("append-server-path", '\0', "").hidden(),
+    switch("append-server-path", '\0', "Put the path of the server's URL in front of the paths of requests."),
     switch("disable-filter", '\0', "Accept all requests. Dangerous."),
-    typed("keepalive", '\0', Kind::Duration, "0s", "").hidden(),
+    typed("keepalive", '\0', Kind::Duration, "0s", "The pause between pings of an idle connection to the server."),
     typed("port", 'p', Kind::Int, "8001", "The port to listen on; 0 for any."),
     text("reject-methods", '\0', "^$", "Regular expressions for methods that are rejected."),
     text(

@@ -12,7 +12,7 @@ use crate::command::Command;
 use crate::context::Context;
 use crate::describe::template_text;
 use crate::error::{Error, Result, message};
-use crate::flags::{Flag, Kind, switch, switch_on, text, typed};
+use crate::flags::{Flag, Kind, switch_on, text, typed};
 use crate::objects::{FILES, Info, ListQuery, SELECTOR, Select, guess, list_pages, split_list};
 use crate::print::{PRINT, Printer, TabWriter};
 
@@ -24,10 +24,8 @@ const STATUS_FLAGS: &[Flag] = &[
     typed("timeout", '\0', Kind::Duration, "0s", "How long to wait; zero is without an end."),
     switch_on("watch", 'w', "Wait until the rollout is complete."),
 ];
-const UNDO_FLAGS: &[Flag] = &[
-    typed("to-revision", '\0', Kind::Int64, "0", "The revision to go back to; 0 for the last one."),
-    switch("dry-run-output", '\0', "").hidden(),
-];
+const UNDO_FLAGS: &[Flag] =
+    &[typed("to-revision", '\0', Kind::Int64, "0", "The revision to go back to; 0 for the last one.")];
 
 macro_rules! subcommand {
     ($name:ident, $text:literal, $short:literal, $flags:expr, $run:expr) => {

@@ -5,19 +5,23 @@ use api::{Tree, list, tree};
 
 use super::common::{DRY_RUN, DryRun, create, with_last_applied};
 use super::create::quantities;
+use super::detach::DETACH_KEYS;
 use super::expose::{labels, merge_overrides};
+use super::record::{RECORD, record};
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
-use crate::flags::{Flag, Kind, switch, switch_on, text, typed};
-use crate::objects::{Info, guess};
+use crate::flags::{Flag, Kind, switch, text, typed};
+use crate::objects::{FILES, Info, guess};
 use crate::print::{PRINT, Printer};
 
 const FLAGS: &[Flag] = &[
     typed("annotations", '\0', Kind::Array, "", "An annotation of the pod; can be repeated."),
     switch("attach", '\0', "Wait until the pod runs, and attach to it."),
     switch("command", '\0', "The arguments are the command of the container, not its arguments."),
-    text("cascade", '\0', "background", "").bare("background").hidden(),
+    text("cascade", '\0', "background", "Must be \"background\", \"orphan\", or \"foreground\", with --rm.")
+        .bare("background"),
+    text("detach-keys", '\0', DETACH_KEYS, "Keys that detach from the container."),
     typed("env", '\0', Kind::Array, "", "An environment variable of the container; can be repeated."),
     switch("expose", '\0', "Create a service for the pod. Needs --port."),
     text("field-manager", '\0', "kubectl-run", "The name of the manager of the fields that are set."),
@@ -27,7 +31,8 @@ const FLAGS: &[Flag] = &[
         "",
         "What to create, by the names of older versions: run-pod/v1, deployment/apps.v1, job/v1, cronjob/v1beta1, run/v1.",
     ),
-    typed("grace-period", '\0', Kind::Int, "-1", "").hidden(),
+    switch("force", '\0', "With --rm, delete the pod without waiting for its node."),
+    typed("grace-period", '\0', Kind::Int, "-1", "Seconds for a graceful end, with --rm."),
     text("image", '\0', "", "The image of the container. Required."),
     text("image-pull-policy", '\0', "", "The policy for pulling the image."),
     text("labels", 'l', "", "Labels of the pod, as key=value pairs separated by commas."),
@@ -39,7 +44,6 @@ const FLAGS: &[Flag] = &[
     text("port", '\0', "", "The port of the container."),
     switch("privileged", '\0', "Run the container privileged."),
     switch("quiet", 'q', "Do not print messages."),
-    switch("record", '\0', "Keep this command in an annotation."),
     typed("replicas", 'r', Kind::Int, "1", "How many pods to run, as a deployment."),
     text("requests", '\0', "", "Resource requests of the container, such as cpu=100m,memory=256Mi."),
     text(
@@ -51,12 +55,11 @@ const FLAGS: &[Flag] = &[
     switch("rm", '\0', "Delete the pod after the command. Needs to be attached."),
     switch("save-config", '\0', "Keep the configuration in an annotation, for kubectl apply."),
     text("schedule", '\0', "", "When to run, in the format of cron, as a cron job."),
-    text("service-overrides", '\0', "", "").hidden(),
     text("serviceaccount", '\0', "", "The service account of the pod.").hidden(),
     switch("stdin", 'i', "Keep the standard input of the container open."),
-    typed("timeout", '\0', Kind::Duration, "0s", "").hidden(),
+    typed("timeout", '\0', Kind::Duration, "0s", "How long to wait for the deletion, with --rm."),
     switch("tty", 't', "Give the container a terminal."),
-    switch_on("wait", '\0', "").hidden(),
+    switch("wait", '\0', "Wait until the pod is gone, with --rm."),
 ];
 
 pub(crate) static RUN: Command = Command {
@@ -65,7 +68,7 @@ pub(crate) static RUN: Command = Command {
     short: "Run a particular image on the cluster",
     long: "Create a pod that runs an image. With --replicas above one, or a --generator, it creates what kubectl did before 1.18.",
     examples: "# A pod\nkubectl run web --image=nginx\n# A deployment of three pods and a service\nkubectl run web --image=nginx --replicas=3 --port=80 --expose\n# A shell that is removed at its end\nkubectl run shell --image=busybox -it --rm -- sh",
-    flags: &[FLAGS, DRY_RUN, PRINT],
+    flags: &[FLAGS, DRY_RUN, PRINT, RECORD, FILES],
     run: Some(|context| Box::pin(run(context))),
     group: "Basic Commands (Beginner)",
     ..Command::EMPTY
@@ -137,6 +140,13 @@ fn check(context: &Context) -> Result<()> {
     if !matches!(flags.str("restart"), "" | "Always" | "OnFailure" | "Never") {
         return message(format!("invalid restart policy: {}", flags.str("restart")));
     }
+    // Upstream accepts and ignores them.
+    for name in ["filename", "kustomize", "recursive"] {
+        if flags.changed(name) {
+            return message(format!("--{name} has no meaning for run: objects of files are created by kubectl create"));
+        }
+    }
+    super::delete::propagation(context)?;
     if flags.int("replicas") < 0 {
         return message("--replicas must not be negative");
     }
@@ -269,9 +279,6 @@ fn object(context: &Context, workload: Workload, name: &str) -> Result<Tree> {
         let Some((key, value)) = pair.split_once('=') else { return message(format!("invalid annotation: {pair}")) };
         annotations.set(key, value);
     }
-    if flags.bool("record") {
-        annotations.set("kubernetes.io/change-cause", format!("{} {}", context.path, context.args.join(" ")));
-    }
     if annotations.as_map().is_some_and(|map| !map.is_empty()) {
         metadata.set("annotations", annotations);
     }
@@ -339,6 +346,7 @@ async fn send(context: &Context, mut object: Tree, dry_run: DryRun) -> Result<Tr
     if is_explicit {
         object.child("metadata").set("namespace", &namespace);
     }
+    record(context, &mut object);
     if context.flags.bool("save-config") {
         object = with_last_applied(&object);
     }

@@ -4,6 +4,7 @@ use api::{Tree, tree};
 use http::Method;
 
 use super::common::{DRY_RUN, DryRun, JSON_PATCH, MERGE};
+use super::record::{RECORD, record_stored};
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
@@ -24,7 +25,7 @@ pub(crate) static SCALE: Command = Command {
     name: "scale",
     usage: "[--resource-version=version] [--current-replicas=count] --replicas=COUNT (-f FILENAME | TYPE NAME)",
     short: "Set a new size for a deployment, replica set, or replication controller",
-    flags: &[FLAGS, DRY_RUN, FILES, SELECTOR, PRINT],
+    flags: &[FLAGS, DRY_RUN, FILES, SELECTOR, PRINT, RECORD],
     run: Some(|context| Box::pin(run(context))),
     group: "Deploy Commands",
     ..Command::EMPTY
@@ -54,6 +55,7 @@ async fn run(context: &Context) -> Result<()> {
     for info in &found.infos {
         if dry_run != DryRun::Client {
             scale(context, info, replicas, dry_run).await?;
+            record_stored(context, info, &info.object, dry_run).await?;
         }
         let mut object = info.object.clone();
         if matches!(info.resource.group.as_str(), "apps" | "") {
@@ -124,7 +126,7 @@ pub(crate) static PATCH: Command = Command {
     name: "patch",
     usage: "(-f FILENAME | TYPE NAME) [-p PATCH|--patch-file FILE]",
     short: "Update fields of a resource",
-    flags: &[PATCH_FLAGS, DRY_RUN, FILES, PRINT],
+    flags: &[PATCH_FLAGS, DRY_RUN, FILES, PRINT, RECORD],
     run: Some(|context| Box::pin(patch(context))),
     group: "Advanced Commands",
     ..Command::EMPTY
@@ -185,14 +187,16 @@ async fn patch(context: &Context) -> Result<()> {
     let is_empty = found.infos.is_empty() && errors.is_empty();
     for info in &found.infos {
         let patched = if flags.bool("local") || dry_run == DryRun::Client {
-            apply_locally(info, kind, &body)
+            apply_locally(info, kind, &body).map(|object| (object != info.object, object))
         } else {
-            send(context, info, kind, raw.clone().unwrap_or_else(|| api::json::encode(&body, None)), dry_run).await
+            let body = raw.clone().unwrap_or_else(|| api::json::encode(&body, None));
+            send_recorded(context, info, kind, body, dry_run).await
         };
         match patched {
-            Ok(object) => {
-                let done = if object == info.object { "patched (no change)" } else { "patched" };
-                printer.print_result(context, &object, &format!("{done}{}", dry_run.suffix()))?;
+            Ok((is_changed, object)) => {
+                let done = if is_changed { "patched" } else { "patched (no change)" };
+                // As upstream, without a word about a dry run.
+                printer.print_result(context, &object, done)?;
             }
             Err(error) => errors.push(error),
         }
@@ -201,6 +205,20 @@ async fn patch(context: &Context) -> Result<()> {
         return message("no objects passed to patch");
     }
     Error::all(errors)
+}
+
+/// Sends a patch, and another one if the command is recorded. Whether the first changed the object is in the result.
+async fn send_recorded(
+    context: &Context,
+    info: &Info,
+    kind: &'static str,
+    body: Vec<u8>,
+    dry_run: DryRun,
+) -> Result<(bool, Tree)> {
+    let patched = send(context, info, kind, body, dry_run).await?;
+    let is_changed = patched != info.object;
+    let recorded = record_stored(context, info, &patched, dry_run).await?;
+    Ok((is_changed, recorded.unwrap_or(patched)))
 }
 
 async fn send(context: &Context, info: &Info, kind: &'static str, body: Vec<u8>, dry_run: DryRun) -> Result<Tree> {

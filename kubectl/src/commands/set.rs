@@ -5,10 +5,12 @@ use api::{Tree, json, tree};
 use super::common::{DRY_RUN, DryRun, patch, patch_kind};
 use super::create::{label_selector, quantities};
 use super::diff3::two_way;
+use super::env_list::list_env;
+use super::record::{RECORD, record};
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
-use crate::flags::{Flag, Kind, switch, text, typed};
+use crate::flags::{Flag, Kind, switch, switch_on, text, typed};
 use crate::objects::{FILES, Info, SELECTOR, Select, get_object};
 use crate::print::{PRINT, Printer};
 
@@ -16,7 +18,6 @@ const COMMON: &[Flag] = &[
     switch("all", '\0', "All objects of the types, in the namespace."),
     text("field-manager", '\0', "kubectl-set", "The name of the manager of the fields that are set."),
     switch("local", '\0', "Change the objects of files, without the server."),
-    switch("record", '\0', "Keep this command in an annotation.").hidden(),
 ];
 const ENV_FLAGS: &[Flag] = &[
     text("containers", 'c', "*", "The containers, with * as a wildcard."),
@@ -24,7 +25,7 @@ const ENV_FLAGS: &[Flag] = &[
     text("from", '\0', "", "A config map or secret with variables, as TYPE/NAME."),
     typed("keys", '\0', Kind::Slice, "", "Keys to take from --from."),
     switch("list", '\0', "Print the variables."),
-    switch("overwrite", '\0', "Replace existing variables.").bare("true"),
+    switch_on("overwrite", '\0', "Replace existing variables."),
     text("prefix", '\0', "", "Prefix of the names of variables from --from."),
     switch("resolve", '\0', "With --list, print the values of references."),
 ];
@@ -33,7 +34,10 @@ const RESOURCE_FLAGS: &[Flag] = &[
     text("limits", '\0', "", "Limits, such as cpu=100m,memory=256Mi."),
     text("requests", '\0', "", "Requests, such as cpu=100m,memory=256Mi."),
 ];
-const SELECTOR_FLAGS: &[Flag] = &[text("resource-version", '\0', "", "Only change the object if it has this version.")];
+const SELECTOR_FLAGS: &[Flag] = &[
+    switch_on("recursive", 'R', "Read the directories of -f recursively."),
+    text("resource-version", '\0', "", "Only change the object if it has this version."),
+];
 const SUBJECT_FLAGS: &[Flag] = &[
     typed("group", '\0', Kind::Array, "", "A group; can be repeated."),
     typed("serviceaccount", '\0', Kind::Array, "", "A service account, as namespace:name; can be repeated."),
@@ -44,7 +48,7 @@ static IMAGE: Command = Command {
     name: "image",
     usage: "(-f FILENAME | TYPE NAME) CONTAINER_NAME_1=CONTAINER_IMAGE_1 ... CONTAINER_NAME_N=CONTAINER_IMAGE_N",
     short: "Update the image of a pod template",
-    flags: &[COMMON, DRY_RUN, FILES, SELECTOR, PRINT],
+    flags: &[COMMON, DRY_RUN, FILES, SELECTOR, PRINT, RECORD],
     run: Some(|context| Box::pin(image(context))),
     ..Command::EMPTY
 };
@@ -60,7 +64,7 @@ static RESOURCES: Command = Command {
     name: "resources",
     usage: "(-f FILENAME | TYPE NAME)  ([--limits=LIMITS & --requests=REQUESTS]",
     short: "Update resource requests/limits on objects with pod templates",
-    flags: &[RESOURCE_FLAGS, COMMON, DRY_RUN, FILES, SELECTOR, PRINT],
+    flags: &[RESOURCE_FLAGS, COMMON, DRY_RUN, FILES, SELECTOR, PRINT, RECORD],
     run: Some(|context| Box::pin(resources(context))),
     ..Command::EMPTY
 };
@@ -68,7 +72,7 @@ static SET_SELECTOR: Command = Command {
     name: "selector",
     usage: "(-f FILENAME | TYPE NAME) EXPRESSIONS [--resource-version=version]",
     short: "Set the selector on a resource",
-    flags: &[SELECTOR_FLAGS, COMMON, DRY_RUN, FILES, PRINT],
+    flags: &[SELECTOR_FLAGS, COMMON, DRY_RUN, FILES, PRINT, RECORD],
     run: Some(|context| Box::pin(selector(context))),
     ..Command::EMPTY
 };
@@ -77,7 +81,7 @@ static SERVICE_ACCOUNT: Command = Command {
     aliases: &["sa"],
     usage: "(-f FILENAME | TYPE NAME) SERVICE_ACCOUNT",
     short: "Update the service account of a resource",
-    flags: &[COMMON, DRY_RUN, FILES, PRINT],
+    flags: &[COMMON, DRY_RUN, FILES, PRINT, RECORD],
     run: Some(|context| Box::pin(service_account(context))),
     ..Command::EMPTY
 };
@@ -100,7 +104,7 @@ pub(crate) static SET: Command = Command {
 };
 
 /// The pod's specification in an object that has one.
-fn pod_spec_path(object: &Tree) -> Option<&'static str> {
+pub(super) fn pod_spec_path(object: &Tree) -> Option<&'static str> {
     match object.str("kind") {
         "Pod" => Some("spec"),
         "CronJob" => Some("spec.jobTemplate.spec.template.spec"),
@@ -139,6 +143,7 @@ async fn change(
         if object == info.object && !may_be_same {
             continue;
         }
+        record(context, &mut object);
         if context.flags.bool("local") || dry_run == DryRun::Client {
             printer.print_result(context, &object, &format!("{done}{}", dry_run.suffix()))?;
             continue;
@@ -166,7 +171,7 @@ fn spec_of<'a>(info: &Info, object: &'a mut Tree) -> Result<&'a mut Tree> {
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
 /// Whether a name matches a pattern with stars.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((start, "")) => name.starts_with(start),
@@ -220,9 +225,6 @@ async fn env(context: &Context) -> Result<()> {
         }
         return message("at least one environment variable must be provided");
     }
-    if flags.bool("list") {
-        return list_env(context, resources).await;
-    }
     let mut variables: Vec<(String, Option<Tree>)> = Vec::new();
     for text in &changes {
         match (text.split_once('='), text.strip_suffix('-')) {
@@ -246,6 +248,9 @@ async fn env(context: &Context) -> Result<()> {
         return message("can not both modify and remove the same environment variable in the same command");
     }
     variables.extend(from_object(context).await?);
+    if flags.bool("list") {
+        return list_env(context, resources, &variables).await;
+    }
     let pattern = flags.str("containers").to_string();
     change(context, resources, "env updated", async |info, object| {
         let spec = spec_of(info, object)?;
@@ -254,23 +259,43 @@ async fn env(context: &Context) -> Result<()> {
             let Some(Tree::List(items)) = spec.get_mut(list) else { continue };
             for item in items.iter_mut().filter(|item| matches(&pattern, item.str("name"))) {
                 is_matched = true;
+                if !flags.bool("overwrite") {
+                    check_overwrites(info, item, &variables)?;
+                }
                 set_variables(item, &variables);
             }
         }
         if !is_matched {
-            context.note(&format!(
-                "Warning: {}/{} does not have any containers matching {}",
-                info.resource.kind,
-                info.name,
-                api::field::go_quote(&pattern)
-            ));
+            context.note(&no_match(info, &pattern));
         }
         Ok(())
     })
     .await
 }
 
-fn set_variables(container: &mut Tree, variables: &[(String, Option<Tree>)]) {
+/// The warning about an object without a container of this pattern.
+pub(super) fn no_match(info: &Info, pattern: &str) -> String {
+    let pattern = api::field::go_quote(pattern);
+    format!("Warning: {}/{} does not have any containers matching {pattern}", info.resource.kind, info.name)
+}
+
+/// `--overwrite=false`: a variable keeps its value.
+fn check_overwrites(info: &Info, container: &Tree, variables: &[(String, Option<Tree>)]) -> Result<()> {
+    for (name, value) in variables.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        let found = container.list("env").iter().find(|one| one.str("name") == name);
+        if let Some(found) = found.filter(|found| found.str("value") != value.str("value")) {
+            return message(format!(
+                "{}/{} '{name}' already has a value ({}), and --overwrite is false",
+                info.resource.plural,
+                info.name,
+                found.str("value")
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn set_variables(container: &mut Tree, variables: &[(String, Option<Tree>)]) {
     for (name, value) in variables {
         let env = container.list_entry("env");
         let at = env.iter().position(|one| one.str("name") == name);
@@ -314,36 +339,6 @@ async fn from_object(context: &Context) -> Result<Vec<(String, Option<Tree>)>> {
         variables.push((variable.clone(), Some(tree! { "name" => variable, "valueFrom" => source })));
     }
     Ok(variables)
-}
-
-async fn list_env(context: &Context, resources: Vec<String>) -> Result<()> {
-    let select = Select { args: resources, ..Select::of(context) };
-    for info in select.find(context).await?.infos()? {
-        let Some(path) = pod_spec_path(&info.object) else { continue };
-        for container in info.object.at(path).list("containers") {
-            context.print(&format!("# {} {}, container {}\n", info.resource.kind, info.name, container.str("name")))?;
-            for one in container.list("env") {
-                let line = if one.has("valueFrom") {
-                    let source = one.at("valueFrom");
-                    let (kind, key) = source.as_map().and_then(|map| map.iter().next()).unwrap_or(("", &Tree::Null));
-                    match kind {
-                        "secretKeyRef" => {
-                            format!("# {} from secret {}, key {}", one.str("name"), key.str("name"), key.str("key"))
-                        }
-                        "configMapKeyRef" => {
-                            format!("# {} from configmap {}, key {}", one.str("name"), key.str("name"), key.str("key"))
-                        }
-                        "fieldRef" => format!("# {} from field path {}", one.str("name"), key.str("fieldPath")),
-                        other => format!("# {} from {other}", one.str("name")),
-                    }
-                } else {
-                    format!("{}={}", one.str("name"), one.str("value"))
-                };
-                context.print(&format!("{line}\n"))?;
-            }
-        }
-    }
-    Ok(())
 }
 
 async fn resources(context: &Context) -> Result<()> {

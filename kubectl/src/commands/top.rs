@@ -64,6 +64,35 @@ fn quantity(text: &str) -> (i64, i64) {
     parsed.map_or((0, 0), |quantity| (quantity.milli_value(), quantity.value()))
 }
 
+/// What a container, pod or node uses: CPU in thousandths, memory and swap in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Usage {
+    cpu: i64,
+    memory: i64,
+    swap: i64,
+}
+
+impl Usage {
+    fn of(item: &Tree) -> Usage {
+        let bytes = |name: &str| quantity(item.at("usage").str(name)).1;
+        Usage { cpu: quantity(item.str("usage.cpu")).0, memory: bytes("memory"), swap: bytes("swap") }
+    }
+
+    fn plus(self, other: Usage) -> Usage {
+        Usage { cpu: self.cpu + other.cpu, memory: self.memory + other.memory, swap: self.swap + other.swap }
+    }
+
+    fn cells(self, with_swap: bool) -> Vec<String> {
+        let mut cells = vec![format!("{}m", self.cpu), mebibytes(self.memory)];
+        cells.extend(with_swap.then(|| mebibytes(self.swap)));
+        cells
+    }
+}
+
+fn mebibytes(bytes: i64) -> String {
+    format!("{}Mi", bytes / (1 << 20))
+}
+
 async fn top(context: &Context, kind: &str) -> Result<()> {
     let flags = &context.flags;
     if !matches!(flags.str("sort-by"), "" | "cpu" | "memory") {
@@ -107,80 +136,91 @@ async fn top(context: &Context, kind: &str) -> Result<()> {
     if is_pod { print_pods(context, &items) } else { print_nodes(context, items).await }
 }
 
-fn sort_rows(context: &Context, rows: &mut [(Vec<String>, i64, i64)]) {
+fn sort_rows(context: &Context, rows: &mut [(Vec<String>, Usage)]) {
     match context.flags.str("sort-by") {
-        "cpu" => rows.sort_by_key(|row| std::cmp::Reverse(row.1)),
-        "memory" => rows.sort_by_key(|row| std::cmp::Reverse(row.2)),
+        "cpu" => rows.sort_by_key(|row| std::cmp::Reverse(row.1.cpu)),
+        "memory" => rows.sort_by_key(|row| std::cmp::Reverse(row.1.memory)),
         _ => rows.sort_by(|a, b| a.0.cmp(&b.0)),
     }
 }
 
 fn print_pods(context: &Context, items: &[Tree]) -> Result<()> {
     let flags = &context.flags;
-    let (all, containers) = (flags.bool("all-namespaces"), flags.bool("containers"));
+    let (all, containers, swap) = (flags.bool("all-namespaces"), flags.bool("containers"), flags.bool("show-swap"));
     let mut rows = Vec::new();
     for item in items {
         let place = if all { vec![item.str("metadata.namespace").to_string()] } else { Vec::new() };
-        let usage = item.list("containers").iter().map(|one| {
-            (one.str("name").to_string(), quantity(one.str("usage.cpu")).0, quantity(one.str("usage.memory")).1)
-        });
-        let usage: Vec<(String, i64, i64)> = usage.collect();
+        let usage = item.list("containers").iter().map(|one| (one.str("name").to_string(), Usage::of(one)));
+        let usage: Vec<(String, Usage)> = usage.collect();
         let name = item.str("metadata.name").to_string();
         if containers {
-            rows.extend(usage.into_iter().map(|(container, cpu, memory)| {
-                ([place.clone(), vec![name.clone(), container]].concat(), cpu, memory)
-            }));
+            rows.extend(
+                usage
+                    .into_iter()
+                    .map(|(container, usage)| ([place.clone(), vec![name.clone(), container]].concat(), usage)),
+            );
         } else {
-            let (cpu, memory) = usage.iter().fold((0, 0), |sum, one| (sum.0 + one.1, sum.1 + one.2));
-            rows.push(([place, vec![name]].concat(), cpu, memory));
+            let sum = usage.iter().fold(Usage::default(), |sum, (_, one)| sum.plus(*one));
+            rows.push(([place, vec![name]].concat(), sum));
         }
     }
     sort_rows(context, &mut rows);
     let mut tabs = TabWriter::default();
     if !flags.bool("no-headers") {
         let first = if containers { "POD\tNAME\t" } else { "NAME\t" };
-        tabs.text(&format!("{}{first}CPU(cores)\tMEMORY(bytes)\n", if all { "NAMESPACE\t" } else { "" }));
+        tabs.text(&format!(
+            "{}{first}CPU(cores)\tMEMORY(bytes){}\n",
+            if all { "NAMESPACE\t" } else { "" },
+            if swap { "\tSWAP(bytes)" } else { "" }
+        ));
     }
-    let (mut cpus, mut memories) = (0, 0);
+    let mut sum = Usage::default();
     let width = rows.first().map_or(1, |row| row.0.len());
-    for (mut cells, cpu, memory) in rows {
-        (cpus, memories) = (cpus + cpu, memories + memory);
-        cells.extend([format!("{cpu}m"), format!("{}Mi", memory / (1 << 20))]);
+    for (mut cells, usage) in rows {
+        sum = sum.plus(usage);
+        cells.extend(usage.cells(swap));
         tabs.line(cells);
     }
     if flags.bool("sum") {
-        tabs.line([vec![String::new(); width], vec!["________".into(), "________".into()]].concat());
-        tabs.line(
-            [vec![String::new(); width], vec![format!("{cpus}m"), format!("{}Mi", memories / (1 << 20))]].concat(),
-        );
+        let cells = sum.cells(swap);
+        tabs.line([vec![String::new(); width], vec!["________".into(); cells.len()]].concat());
+        tabs.line([vec![String::new(); width], cells].concat());
     }
     context.print(&tabs.flush())
 }
 
 async fn print_nodes(context: &Context, items: Vec<Tree>) -> Result<()> {
     let flags = &context.flags;
+    let swap = flags.bool("show-swap");
     let field = if flags.bool("show-capacity") { "status.capacity" } else { "status.allocatable" };
     let mut rows = Vec::new();
     for item in items {
         let name = item.str("metadata.name").to_string();
         let node = context.client().await?.tree(&Request::get(format!("/api/v1/nodes/{name}"))).await?;
-        let (cpu, memory) = (quantity(item.str("usage.cpu")).0, quantity(item.str("usage.memory")).1);
+        let usage = Usage::of(&item);
         let (all_cpu, all_memory) = (quantity(node.at(field).str("cpu")).0, quantity(node.at(field).str("memory")).1);
         let percent =
             |part: i64, all: i64| if all > 0 { format!("{}%", part * 100 / all) } else { "<unknown>".to_string() };
-        let cells = vec![
+        let mut cells = vec![
             name,
-            format!("{cpu}m"),
-            percent(cpu, all_cpu),
-            format!("{}Mi", memory / (1 << 20)),
-            percent(memory, all_memory),
+            format!("{}m", usage.cpu),
+            percent(usage.cpu, all_cpu),
+            mebibytes(usage.memory),
+            percent(usage.memory, all_memory),
         ];
-        rows.push((cells, cpu, memory));
+        if swap {
+            let all = node.int("status.nodeInfo.swap.capacity").unwrap_or(0);
+            let is_known = item.at("usage").has("swap");
+            cells.push(if is_known { mebibytes(usage.swap) } else { "<unknown>".to_string() });
+            cells.push(percent(usage.swap, if is_known { all } else { 0 }));
+        }
+        rows.push((cells, usage));
     }
     sort_rows(context, &mut rows);
     let mut tabs = TabWriter::default();
     if !flags.bool("no-headers") {
-        tabs.text("NAME\tCPU(cores)\tCPU(%)\tMEMORY(bytes)\tMEMORY(%)\n");
+        let swap = if swap { "\tSWAP(bytes)\tSWAP(%)" } else { "" };
+        tabs.text(&format!("NAME\tCPU(cores)\tCPU(%)\tMEMORY(bytes)\tMEMORY(%){swap}\n"));
     }
     rows.into_iter().for_each(|(cells, ..)| tabs.line(cells));
     context.print(&tabs.flush())

@@ -3,7 +3,7 @@
 use api::{Tree, tree, yaml};
 
 use crate::command::Command;
-use crate::context::Context;
+use crate::context::{CLIENT_VERSION as CLIENT, Context};
 use crate::error::{Result, message};
 use crate::flags::{Flag, switch, text};
 use crate::transport::Request;
@@ -23,8 +23,6 @@ pub(crate) static VERSION: Command = Command {
     ..Command::EMPTY
 };
 
-/// The version of upstream whose behaviour this client has.
-pub(crate) const CLIENT: &str = "v1.37.0";
 const KUSTOMIZE: &str = "v5.7.1";
 
 fn client_info() -> Tree {

@@ -13,6 +13,7 @@ use crate::print::{JsonPath, PRINT, Printer};
 use crate::transport::Request;
 
 const FLAGS: &[Flag] = &[
+    switch_on("recursive", 'R', "Read the directories of -f recursively."),
     switch("all", '\0', "All objects of the types, in the namespace."),
     switch("all-namespaces", 'A', "Objects of all namespaces."),
     text("field-selector", '\0', "", "Field selector, such as --field-selector key1=value1,key2=value2."),

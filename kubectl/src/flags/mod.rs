@@ -39,21 +39,41 @@ pub(crate) struct Flag {
     pub(crate) help: &'static str,
     /// Accepted, but not in the help.
     pub(crate) is_hidden: bool,
+    /// What follows the name in the warning about a deprecated flag.
+    pub(crate) deprecated: Option<&'static str>,
 }
 
 /// A flag with a text.
 pub(crate) const fn text(name: &'static str, short: char, default: &'static str, help: &'static str) -> Flag {
-    Flag { name, short, kind: Kind::Text, default, bare: None, help, is_hidden: false }
+    Flag { name, short, kind: Kind::Text, default, bare: None, help, is_hidden: false, deprecated: None }
 }
 
 /// A flag that is true without an argument.
 pub(crate) const fn switch(name: &'static str, short: char, help: &'static str) -> Flag {
-    Flag { name, short, kind: Kind::Bool, default: "false", bare: Some("true"), help, is_hidden: false }
+    Flag {
+        name,
+        short,
+        kind: Kind::Bool,
+        default: "false",
+        bare: Some("true"),
+        help,
+        is_hidden: false,
+        deprecated: None,
+    }
 }
 
 /// A switch that is on unless it is turned off.
 pub(crate) const fn switch_on(name: &'static str, short: char, help: &'static str) -> Flag {
-    Flag { name, short, kind: Kind::Bool, default: "true", bare: Some("true"), help, is_hidden: false }
+    Flag {
+        name,
+        short,
+        kind: Kind::Bool,
+        default: "true",
+        bare: Some("true"),
+        help,
+        is_hidden: false,
+        deprecated: None,
+    }
 }
 
 /// A flag with a value of any type.
@@ -64,13 +84,20 @@ pub(crate) const fn typed(
     default: &'static str,
     help: &'static str,
 ) -> Flag {
-    Flag { name, short, kind, default, bare: None, help, is_hidden: false }
+    Flag { name, short, kind, default, bare: None, help, is_hidden: false, deprecated: None }
 }
 
 impl Flag {
     /// With a value that it has without an argument.
     pub(crate) const fn bare(mut self, value: &'static str) -> Flag {
         self.bare = Some(value);
+        self
+    }
+
+    /// Not in the help, with a warning when it is used.
+    pub(crate) const fn deprecated(mut self, reason: &'static str) -> Flag {
+        self.is_hidden = true;
+        self.deprecated = Some(reason);
         self
     }
 
@@ -86,6 +113,8 @@ impl Flag {
 pub(crate) struct Values {
     known: BTreeMap<&'static str, Flag>,
     set: BTreeMap<&'static str, Vec<String>>,
+    /// The flags of the command line with their values.
+    order: Vec<(&'static str, String)>,
 }
 
 impl Values {
@@ -102,6 +131,20 @@ impl Values {
     /// Whether the command line names the flag.
     pub(crate) fn changed(&self, name: &str) -> bool {
         self.set.contains_key(name)
+    }
+
+    /// The flags of the command line with their values, in their order.
+    pub(crate) fn command_line(&self) -> &[(&'static str, String)] {
+        &self.order
+    }
+
+    /// The warnings about deprecated flags of the command line.
+    pub(crate) fn deprecations(&self) -> Vec<String> {
+        let warning = |(name, _): &(&'static str, String)| {
+            let reason = self.known.get(name)?.deprecated?;
+            Some(format!("Flag --{name} has been deprecated, {reason}"))
+        };
+        self.order.iter().filter_map(warning).collect()
     }
 
     /// The last value, or the default; empty for an unknown flag.

@@ -121,6 +121,7 @@ impl Values {
             return Err(ParseError::Invalid { value: api::field::go_quote(text), flag: name, problem });
         }
         self.set.entry(flag.name).or_default().push(text.to_string());
+        self.order.push((flag.name, text.to_string()));
         Ok(())
     }
 }

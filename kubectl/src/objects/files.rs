@@ -21,6 +21,8 @@ pub(crate) struct Files {
     pub(crate) names: Vec<String>,
     pub(crate) kustomize: String,
     pub(crate) is_recursive: bool,
+    /// Recursion is not a default, so it contradicts a kustomization.
+    pub(crate) excludes_recursive: bool,
 }
 
 impl Files {
@@ -30,6 +32,7 @@ impl Files {
             names: context.flags.list("filename"),
             kustomize: context.flags.str("kustomize").to_string(),
             is_recursive: context.flags.bool("recursive"),
+            excludes_recursive: context.flags.changed("recursive") && context.flags.bool("recursive"),
         }
     }
 
@@ -43,7 +46,7 @@ impl Files {
         if !self.kustomize.is_empty() && !self.names.is_empty() {
             return message("only one of -f or -k can be specified");
         }
-        if !self.kustomize.is_empty() && self.is_recursive {
+        if !self.kustomize.is_empty() && self.excludes_recursive {
             return message("the -k flag can't be used with -f or -R");
         }
         Ok(())

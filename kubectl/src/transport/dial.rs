@@ -15,8 +15,9 @@ use crate::kubeconfig::{Connection, ServerUrl};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) fn http2_options() -> Http2Options {
-    let keep_alive = KeepAlive { interval: Duration::from_secs(30), timeout: Duration::from_secs(15) };
+pub(super) fn http2_options(interval: Option<Duration>) -> Http2Options {
+    let interval = interval.unwrap_or(Duration::from_secs(30));
+    let keep_alive = KeepAlive { interval, timeout: Duration::from_secs(15) };
     Http2Options { keep_alive: Some(keep_alive), stream_window: Some(4 << 20), connection_window: Some(8 << 20) }
 }
 

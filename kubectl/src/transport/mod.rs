@@ -49,6 +49,8 @@ pub(crate) struct Request {
     pub(crate) body: Bytes,
     /// Without a limit by `--request-timeout`, such as a watch or a log that is followed.
     pub(crate) is_long: bool,
+    /// The path is not below that of the server's URL.
+    pub(crate) is_absolute: bool,
 }
 
 impl Request {
@@ -62,6 +64,7 @@ impl Request {
             content_type: JSON,
             body: Bytes::new(),
             is_long: false,
+            is_absolute: false,
         }
     }
 
@@ -120,6 +123,10 @@ pub(crate) struct Options {
     /// `kubectl get`, which the server's audit log can show.
     pub(crate) command: String,
     pub(crate) plugin_policy: PluginPolicy,
+    /// The pause between pings of an idle HTTP/2 connection; None for the default.
+    pub(crate) keep_alive: Option<Duration>,
+    /// Passed-on requests keep their path, instead of one below that of the server's URL.
+    pub(crate) forwards_paths: bool,
 }
 
 /// The client of one server as one user.
@@ -209,7 +216,8 @@ impl Client {
         target: &str,
         body: Bytes,
     ) -> Result<http::Request<Full<Bytes>>> {
-        let request = Request { body, ..Request::new(head.method.clone(), target) };
+        let is_absolute = self.options.forwards_paths;
+        let request = Request { body, is_absolute, ..Request::new(head.method.clone(), target) };
         let mut message = self.message(&request).await?;
         let headers = message.headers_mut();
         headers.remove(header::CONTENT_TYPE);
@@ -247,7 +255,8 @@ impl Client {
 
     /// The request with all of its headers, with an absolute URI.
     async fn message(&self, request: &Request) -> Result<http::Request<Full<Bytes>>> {
-        let target = format!("{}{}", self.dialer.server().path, request.target());
+        let base = if request.is_absolute { "" } else { &self.dialer.server().path };
+        let target = format!("{base}{}", request.target());
         let mut message = http::Request::new(Full::new(request.body.clone()));
         *message.method_mut() = request.method.clone();
         let uri = http::Uri::builder()
@@ -281,7 +290,9 @@ impl Client {
         let stream = self.dialer.connect().await?;
         let failed = |error: &hyper::Error| self.dialer.failure(&stdx::error::chain(error));
         let lease = if stream.is_http2() {
-            let sender = http_client::handshake_http2(stream, dial::http2_options()).await.map_err(|e| failed(&e))?;
+            let sender = http_client::handshake_http2(stream, dial::http2_options(self.options.keep_alive))
+                .await
+                .map_err(|e| failed(&e))?;
             self.connections.add_http2(address, sender)
         } else {
             let sender = http_client::handshake_http1(stream).await.map_err(|error| failed(&error))?;

@@ -5,7 +5,7 @@ use http::Method;
 
 use super::{Applied, Plan, warn_if_deleting};
 use crate::commands::common::{DryRun, LAST_APPLIED, STRATEGIC, delete_options, patch_kind, with_last_applied};
-use crate::commands::diff3::three_way;
+use crate::commands::diff3::{conflicts, three_way, two_way};
 use crate::commands::wait::{Deletion, wait_for_deletion};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -85,15 +85,37 @@ fn prune_nulls(tree: &mut Tree) {
     }
 }
 
+/// `--overwrite=false`: fails if the patch sets fields that others changed since the last apply.
+fn check_conflicts(info: &Info, body: &[u8], current: &Tree) -> Result<()> {
+    let without_annotation = |mut tree: Tree| {
+        if let Some(annotations) = tree.at_mut("metadata.annotations") {
+            annotations.remove(LAST_APPLIED);
+        }
+        tree
+    };
+    let patch = json::decode(body).map_err(|error| Error::new(error.to_string()))?;
+    let changed = two_way(&last_applied(current)?, current, &info.resource);
+    let paths = conflicts(&without_annotation(patch), &without_annotation(changed), &info.resource);
+    if paths.is_empty() || patch_kind(&info.resource) != STRATEGIC {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "{}: these fields were changed since the last apply, and --overwrite is false: {}",
+        resource_name(info),
+        paths.join(", ")
+    )))
+}
+
+fn last_applied(current: &Tree) -> Result<Tree> {
+    match current.at("metadata.annotations").str(LAST_APPLIED) {
+        "" => Ok(Tree::map_new()),
+        text => json::decode(text.as_bytes()).map_err(|error| Error::new(format!("{LAST_APPLIED}: {error}"))),
+    }
+}
+
 /// The patch that makes the modified configuration of the current object.
 pub(crate) fn compute(info: &Info, modified: &Tree, current: &Tree) -> Result<Vec<u8>> {
-    let text = current.at("metadata.annotations").get(LAST_APPLIED).and_then(Tree::as_str).unwrap_or_default();
-    let last = if text.is_empty() {
-        Tree::map_new()
-    } else {
-        json::decode(text.as_bytes()).map_err(|error| Error::new(format!("{LAST_APPLIED}: {error}")))?
-    };
-    let mut patch = three_way(&last, modified, current, &info.resource);
+    let mut patch = three_way(&last_applied(current)?, modified, current, &info.resource);
     // The current object's status and revision are the server's business unless the configuration has them.
     if let Some(map) = patch.as_map_mut() {
         map.retain(|_, value| value.as_map().is_none_or(|map| !map.is_empty()));
@@ -105,6 +127,9 @@ async fn patch(context: &Context, plan: &Plan, info: &Info, modified: &Tree, cur
     let mut current = current;
     for attempt in 0.. {
         let body = compute(info, modified, &current)?;
+        if !context.flags.bool("overwrite") {
+            check_conflicts(info, &body, &current)?;
+        }
         if body == b"{}" {
             return Ok((body, current));
         }

@@ -5,6 +5,7 @@ use api::{Tree, json, tree, yaml};
 use crate::command::Command;
 use crate::commands::common::{DRY_RUN, DryRun, LAST_APPLIED, MERGE, VALIDATE, patch, with_last_applied};
 use crate::commands::edit;
+use crate::commands::record::RECORD;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
 use crate::flags::{Flag, switch, text};
@@ -48,7 +49,7 @@ pub(super) static EDIT: Command = Command {
     name: "edit-last-applied",
     usage: "(RESOURCE/NAME | -f FILENAME)",
     short: "Edit latest last-applied-configuration annotations of a resource/object",
-    flags: &[EDIT_FLAGS, FILES, VALIDATE, PRINT],
+    flags: &[EDIT_FLAGS, FILES, VALIDATE, PRINT, RECORD],
     run: Some(|context| Box::pin(edit_annotation(context))),
     ..Command::EMPTY
 };

@@ -16,6 +16,7 @@ use api::Tree;
 use self::applyset::ApplySet;
 use super::common::{DRY_RUN, DryRun, VALIDATE, field_validation};
 use crate::command::Command;
+use crate::commands::record::{RECORD, record};
 use crate::context::Context;
 use crate::error::{Error, Result, message};
 use crate::flags::{Flag, Kind, switch, switch_on, text, typed};
@@ -60,7 +61,7 @@ pub(crate) static APPLY: Command = Command {
     name: "apply",
     usage: "(-f FILENAME | -k DIRECTORY)",
     short: "Apply a configuration to a resource by file name or stdin",
-    flags: &[FLAGS, DRY_RUN, VALIDATE, FILES, SELECTOR, PRINT],
+    flags: &[FLAGS, DRY_RUN, VALIDATE, FILES, SELECTOR, PRINT, RECORD],
     children: &[&last_applied::EDIT, &last_applied::SET, &last_applied::VIEW],
     run: Some(|context| Box::pin(run(context))),
     group: "Advanced Commands",
@@ -187,7 +188,8 @@ async fn run(context: &Context) -> Result<()> {
     if context.flags.changed("namespace") {
         namespaces.insert(context.namespace()?.0);
     }
-    for info in &found.infos {
+    for info in &mut found.infos {
+        record(context, &mut info.object);
         if info.resource.is_namespaced {
             namespaces.insert(info.namespace.clone());
         }

@@ -10,7 +10,7 @@ use api::{Tree, base64};
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
-use crate::flags::{Flag, Kind, switch, text, typed};
+use crate::flags::{Flag, Kind, switch, switch_on, text, typed};
 use crate::kubeconfig::{Config, Entry, Section, load_file, write_file};
 use crate::print::{PRINT, TabWriter};
 use entries::{entry_mut, set_cluster, set_context, set_credentials};
@@ -31,7 +31,7 @@ macro_rules! subcommand {
 
 const VIEW_FLAGS: &[Flag] = &[
     switch("flatten", '\0', "Put the content of files into the output."),
-    switch("merge", '\0', "Merge all files.").bare("true"),
+    switch_on("merge", '\0', "Merge all files; without, only the file of --kubeconfig."),
     switch("minify", '\0', "Only what the current context uses."),
     switch("raw", '\0', "Show certificates and credentials."),
 ];

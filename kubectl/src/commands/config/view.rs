@@ -20,6 +20,9 @@ const SECRETS: [(Section, &str, &str); 7] = [
 
 pub(super) fn view(context: &Context) -> Result<()> {
     let flags = &context.flags;
+    if !flags.bool("merge") && !context.paths().is_explicit() {
+        return message("if merge==false a precise file must be specified");
+    }
     let mut config = load(context)?;
     if flags.bool("minify") {
         minify(context, &mut config)?;

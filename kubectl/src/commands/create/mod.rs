@@ -15,6 +15,7 @@ use api::Tree;
 use http::Method;
 
 use super::common::{DRY_RUN, DryRun, VALIDATE, create, with_last_applied};
+use super::record::{RECORD, record};
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result, message};
@@ -39,7 +40,7 @@ pub(crate) static CREATE: Command = Command {
     usage: "-f FILENAME",
     short: "Create a resource from a file or from stdin",
     examples: "# Create the objects of a file\nkubectl create -f pod.yaml\n# Create a deployment\nkubectl create deployment web --image=nginx",
-    flags: &[FLAGS, COMMON, DRY_RUN, VALIDATE, FILES, SELECTOR, PRINT],
+    flags: &[FLAGS, COMMON, DRY_RUN, VALIDATE, FILES, SELECTOR, PRINT, RECORD],
     children: &[
         &access::CLUSTERROLE,
         &access::CLUSTERROLEBINDING,
@@ -86,7 +87,8 @@ async fn run(context: &Context) -> Result<()> {
     super::common::field_validation(context)?;
     let found = select.find(context).await?;
     let mut errors = found.errors;
-    for info in found.infos {
+    for mut info in found.infos {
+        record(context, &mut info.object);
         let object = if flags.bool("save-config") { with_last_applied(&info.object) } else { info.object.clone() };
         let created = match dry_run {
             DryRun::Client => Ok(object),

@@ -125,6 +125,9 @@ impl Client {
         let output = command.args(&args).output().expect("kubectl starts");
         let normalize = |text: &str, namespace: &str| {
             let text = text.replace(&home, "HOME").replace(&self.recorder.address.to_string(), "SERVER");
+            // The name of the program is in what --record keeps.
+            let program = self.program.file_name().unwrap_or_default().to_string_lossy();
+            let text = if program.starts_with("kubectl.") { text.replace(&*program, "kubectl") } else { text };
             let text = if step.line.contains("{NODE}") { text.replace(self.node, "NODE") } else { text };
             normalize(&text, namespace)
         };
