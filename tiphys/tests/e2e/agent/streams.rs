@@ -33,13 +33,37 @@ fn newest() -> ((u32, u32), PathBuf) {
     binaries().into_iter().next_back().expect("Debian's is there")
 }
 
-/// All kubectls on the built-in runtime; with containerd, one with SPDY and one with WebSocket.
+/// The client of this binary, under its file name.
+fn own(case: &Case) -> ((u32, u32), PathBuf) {
+    let directory = PathBuf::from(case.directory("own-client"));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let link = directory.join("kubectl");
+    if !link.is_symlink() {
+        std::os::unix::fs::symlink(BINARY, &link).expect("a link");
+    }
+    ((1, 37), link)
+}
+
+/// Ours and all others on the built-in runtime; with containerd, ours, one with SPDY and one with WebSocket.
 fn kubectls(case: &Case) -> Vec<((u32, u32), PathBuf)> {
     match case.is_containerd() {
-        false => binaries().into_iter().collect(),
-        true => vec![((1, 20), debians()), newest()],
+        false => binaries().into_iter().chain([own(case)]).collect(),
+        true => vec![((1, 20), debians()), newest(), own(case)],
     }
 }
+
+/// Logs that our client and the newest other one must print alike.
+const LOG_FORMS: &[&str] = &[
+    "logs talks -c first --tail=1",
+    "logs talks -c first --limit-bytes=6",
+    "logs talks -c first --since=1h",
+    "logs talks -c first --timestamps",
+    "logs talks --all-containers",
+    "logs talks --all-containers --prefix",
+    "logs -l app=talks -c second",
+    "logs -l app=talks --all-containers --prefix --tail=-1",
+    "logs pod/talks second",
+];
 
 fn logs(case: &Case) {
     case.pod(
@@ -64,9 +88,17 @@ fn logs(case: &Case) {
     assert!(refused.contains("container none is not valid for pod talks"), "{refused}");
     let refused = case.refused(&["logs", "talks", "-c", "first", "--previous"]);
     assert!(refused.contains("previous terminated container \"first\" in pod \"talks\" not found"), "{refused}");
-    let ((major, minor), kubectl) = newest();
-    let shown = success_output(&["logs"], &case.run_by(&kubectl, &["logs", "talks", "-c", "first", "--tail=1"]));
-    assert_eq!(shown, "to-stderr", "{major}.{minor}");
+    for form in LOG_FORMS {
+        let args: Vec<&str> = form.split(' ').collect();
+        let shown = |kubectl: &Path| success_output(&args, &case.run_by(kubectl, &args));
+        let want = shown(&newest().1);
+        assert!(!want.is_empty(), "{form}");
+        assert_eq!(shown(&own(case).1), want, "{form}");
+    }
+    let refused = case.run_by(&own(case).1, &["logs", "talks", "-c", "first", "--previous"]);
+    assert!(!refused.status.success(), "{refused:?}");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("previous terminated container \"first\" in pod \"talks\" not found"), "{text}");
 }
 
 fn following(case: &Case) {
@@ -76,7 +108,10 @@ fn following(case: &Case) {
          sleep 0.7; done']}]",
     );
     case.until_pod("counts", "a start", |pod| pod.str("status.phase") != "Pending");
-    assert_eq!(case.kubectl(&["logs", "-f", "counts"]), "1\n2\n3");
+    let follow = ["logs", "-f", "counts"];
+    let mut ours = case.start(&own(case).1, &follow);
+    assert_eq!(case.kubectl(&follow), "1\n2\n3");
+    assert_eq!(String::from_utf8_lossy(&ours.finish().stdout), "1\n2\n3\n");
 }
 
 /// A client that reads from the beginning, or has followed all the time, gets every line once.
@@ -224,12 +259,12 @@ fn copy(case: &Case) {
     case.until_ready("web");
     let long = "0123456789".repeat(100_000);
     let here = case.file("long", &long);
-    for ((major, minor), kubectl) in [((1, 20), debians()), newest()] {
+    for ((major, minor), kubectl) in [((1, 20), debians()), newest(), own(case)] {
         let copied =
             |from: &str, to: &str| success_output(&["cp", from, to], &case.run_by(&kubectl, &["cp", from, to]));
         copied(&here, "web:/tmp/long");
         assert_eq!(case.exec("web", "wc -c < /tmp/long"), "1000000", "{major}.{minor}");
-        let back = format!("{here}-back");
+        let back = format!("{here}-back-{minor}");
         copied("web:/tmp/long", &back);
         assert!(std::fs::read_to_string(&back).expect("a file") == long, "{major}.{minor}");
     }
@@ -286,9 +321,7 @@ fn debug(case: &Case) {
 
 /// The same and a copy of the pod by the client of this binary, under its file name.
 fn debug_by_own_client(case: &Case, ended: &dyn Fn(&str) -> String) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let kubectl = dir.path().join("kubectl");
-    std::os::unix::fs::symlink(BINARY, &kubectl).expect("a link");
+    let (_, kubectl) = own(case);
     let image = format!("--image={}", super::cluster::IMAGE);
     let run = |args: &[&str]| success_output(args, &case.run_by(&kubectl, args));
     run(&["debug", "web", "-c", "own", &image, "--target=main", "--", "ps", "-o", "args"]);
