@@ -1,6 +1,7 @@
 //! Descriptions: an object for people, with its related objects and events, as upstream's `describe` prints it.
 //! [`related`] reads from the server; all else are functions of what was read.
 
+mod certificate;
 mod cluster;
 mod containers;
 mod events;
@@ -73,6 +74,7 @@ async fn body(context: &Context, w: &mut Writer, group: &str, object: &Tree) -> 
             cluster::namespace(w, object, quotas.as_deref(), limits.as_deref());
             return Ok(false);
         }
+        ("certificates.k8s.io", "CertificateSigningRequest") => certificate::signing_request(w, object)?,
         (group, kind) => return Ok(of_object(w, group, kind, object, now)),
     }
     Ok(true)

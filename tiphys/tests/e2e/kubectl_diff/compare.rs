@@ -90,12 +90,14 @@ fn placeholder(word: &str) -> &str {
     let is_age = bytes.last().is_some_and(|last| b"smhdy".contains(last))
         && bytes.first().is_some_and(u8::is_ascii_digit)
         && bytes.iter().all(|byte| byte.is_ascii_digit() || b"smhdy".contains(byte));
+    let is_clock = bytes.len() == 8 && bytes[2] == b':' && bytes[5] == b':' && is_digits(&bytes[6..]);
     let is_address = word.starts_with("10.")
         && word.split('.').count() == 4
         && word.split('.').all(|part| is_digits(part.as_bytes()));
     match () {
         () if is_uid => "UID",
         () if is_time => "TIME",
+        () if is_clock => "CLOCK",
         () if is_age => "AGE",
         () if is_address => "ADDRESS",
         // Revisions and node ports.
@@ -112,6 +114,7 @@ fn normalizes_what_differs_by_nature() {
     check("a   2      9s    <none>", "a   2 AGE<none>");
     check("uid: 0f8fad5b-d9cb-469f-a165-70867728950e", "uid: UID");
     check("creationTimestamp: \"2026-11-18T20:15:51Z\"", "creationTimestamp: \"TIME\"");
+    check("Created: Thu, 19 Nov 2026 22:35:07", "Created: Thu, 19 Nov NUMBER CLOCK");
     check("resourceVersion: \"1234\"", "resourceVersion: \"NUMBER\"");
     check("W1118 20:15:51.1 1 x.go:1] old", "old");
     check("pod \"a\" deleted from ns-1 namespace", "pod \"a\" deleted");

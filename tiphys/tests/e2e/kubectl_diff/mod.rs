@@ -168,7 +168,19 @@ async fn commands_do_what_upstreams_do() {
     assert!(failures.is_empty(), "{} of {count} commands differ:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// Objects without a namespace, which both clients only read.
+fn create_cluster_objects(client: &Client) {
+    let file = root().join("tiphys/tests/e2e/kubectl_diff/files/cluster-objects.yaml");
+    let run = |args: &[&str]| {
+        let output = client.command().args(args).output().expect("kubectl starts");
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(&["create", "-f", &file.to_string_lossy()]);
+    run(&["wait", "--for=condition=Established", "--timeout=60s", "crd/things.diff.example.com"]);
+}
+
 fn compare_all(theirs: &Client, ours: &Client, cases: &[Case]) -> Vec<String> {
+    create_cluster_objects(theirs);
     let mut failures = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         for client in [theirs, ours] {
