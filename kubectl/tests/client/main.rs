@@ -2,8 +2,10 @@
 //! on a terminal. What it does with a real server is compared with upstream's client in the tests of `tiphys`.
 
 mod bad_input;
+mod credentials;
 mod hints;
 mod interrupts;
 mod preferences;
 mod proxies;
+mod run;
 mod support;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::server::WebPkiClientVerifier;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -51,11 +52,16 @@ impl User {
 
     /// A kubeconfig whose server is at a URL, with more fields of the cluster.
     pub fn kubeconfig(&self, server: &str, fields: &str) {
+        self.kubeconfig_of(server, fields, "{}");
+    }
+
+    /// A kubeconfig with credentials.
+    pub fn kubeconfig_of(&self, server: &str, fields: &str, credentials: &str) {
         self.write(
             ".kube/config",
             &format!(
                 "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- {{name: c, cluster: {{server: '{server}'{fields}}}}}\n\
-                 contexts:\n- {{name: c, context: {{cluster: c, user: u}}}}\nusers:\n- {{name: u, user: {{}}}}\n"
+                 contexts:\n- {{name: c, context: {{cluster: c, user: u}}}}\nusers:\n- {{name: u, user: {credentials}}}\n"
             ),
         );
     }
@@ -119,10 +125,22 @@ pub struct Pki {
 
 /// A certificate for 127.0.0.1 with an end.
 pub fn pki(last_year: i32) -> Pki {
+    pki_with(last_year, false).0
+}
+
+/// The same, and the certificate and key of a client, without which the server accepts no connection.
+pub fn pki_for_clients() -> (Pki, String, String) {
+    pki_with(2100, true)
+}
+
+fn pki_with(last_year: i32, needs_client: bool) -> (Pki, String, String) {
     let mut params = CertificateParams::new(vec!["ca".to_string()]).expect("a name");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().expect("a key");
-    let ca = params.self_signed(&key).expect("a certificate").pem();
+    let ca = params.self_signed(&key).expect("a certificate");
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.der().clone()).expect("a CA");
+    let ca = ca.pem();
     let issuer = Issuer::new(params, key);
     let mut params = CertificateParams::new(vec!["127.0.0.1".to_string()]).expect("a name");
     params.not_after = rcgen::date_time_ymd(last_year, 1, 1);
@@ -131,11 +149,18 @@ pub fn pki(last_year: i32) -> Pki {
     let config =
         ServerConfig::builder_with_provider(http_client::tls::provider()).with_safe_default_protocol_versions();
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    let config = config.expect("versions").with_no_client_auth().with_single_cert(vec![certificate], key.into());
-    Pki { ca, acceptor: TlsAcceptor::from(Arc::new(config.expect("a key that fits"))) }
+    let provider = http_client::tls::provider();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().expect("a verifier");
+    let config = config.expect("versions");
+    let config = if needs_client { config.with_client_cert_verifier(verifier) } else { config.with_no_client_auth() };
+    let config = config.with_single_cert(vec![certificate], key.into()).expect("a key that fits");
+    let client_key = KeyPair::generate().expect("a key");
+    let client = CertificateParams::new(vec!["client".to_string()]).expect("a name");
+    let client = client.signed_by(&client_key, &issuer).expect("a certificate").pem();
+    (Pki { ca, acceptor: TlsAcceptor::from(Arc::new(config)) }, client, client_key.serialize_pem())
 }
 
-/// A web server that records the heads of requests.
+/// A web server that records requests with their bodies.
 pub struct Web {
     pub address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -175,7 +200,7 @@ impl Web {
         Web { address, requests }
     }
 
-    /// The heads of all requests.
+    /// All requests.
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().expect("no panic").clone()
     }
@@ -197,7 +222,13 @@ pub async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> 
 }
 
 async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, respond: Respond, log: Arc<Mutex<Vec<String>>>) {
-    let Some(head) = read_head(&mut stream).await else { return };
+    let Some(mut head) = read_head(&mut stream).await else { return };
+    let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    if stream.read_exact(&mut body).await.is_err() {
+        return;
+    }
+    head.push_str(&String::from_utf8_lossy(&body));
     log.lock().expect("no panic").push(head.clone());
     let (bytes, stalls) = match respond(&head) {
         Reply::Close => return,
