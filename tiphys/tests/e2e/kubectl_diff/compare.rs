@@ -85,7 +85,7 @@ fn words(line: &str) -> String {
 fn placeholder(word: &str) -> &str {
     let bytes = word.trim_end_matches('.').as_bytes();
     let is_digits = |bytes: &[u8]| !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit);
-    let is_uid = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|at| bytes[*at] == b'-');
+    let is_uid = bytes.len() >= 36 && [8, 13, 18, 23].iter().all(|at| bytes[*at] == b'-');
     let is_time = bytes.len() >= 20 && bytes[4] == b'-' && bytes[10] == b'T' && bytes.ends_with(b"Z");
     let is_age = bytes.last().is_some_and(|last| b"smhdy".contains(last))
         && bytes.first().is_some_and(u8::is_ascii_digit)

@@ -2,10 +2,12 @@
 //! code, and the same requests, as a proxy records them. Each case has a namespace of its own for each client.
 
 mod compare;
+mod older;
 mod recorder;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::kubectl::binaries;
 use crate::support::{BINARY, Server, root};
@@ -140,15 +142,51 @@ impl Client {
     }
 }
 
-/// The newest kubectl of the machine, if it is new enough.
+/// The newest kubectl of the machine. None if there is only Debian's, which is too old to compare with.
 fn upstream() -> Option<PathBuf> {
-    binaries().into_iter().filter(|(version, _)| *version >= OLDEST).map(|(_, path)| path).next_back()
+    let all = binaries();
+    let found = all.iter().filter(|(version, _)| **version >= OLDEST).map(|(_, path)| path.clone()).next_back();
+    let versions: Vec<_> = all.keys().collect();
+    assert!(found.is_some() || versions.len() == 1, "no kubectl of {OLDEST:?} or newer is among {versions:?}");
+    found
+}
+
+/// The cases are divided among so many tests, which run at the same time.
+const PARTS: usize = 3;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_do_what_upstreams_do_first_part() {
+    compare_part(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_do_what_upstreams_do() {
-    let Some(upstream) = upstream() else {
-        println!("no kubectl of 1.{} or newer is on this machine", OLDEST.1);
+async fn commands_do_what_upstreams_do_second_part() {
+    compare_part(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_do_what_upstreams_do_third_part() {
+    compare_part(2).await;
+}
+
+/// The cases of a part: each goes to the part with the fewest commands so far.
+fn cases_of(part: usize) -> Vec<Case> {
+    let text = std::fs::read_to_string(root().join("tiphys/tests/e2e/kubectl_diff/cases.txt")).expect("the cases");
+    let chosen = std::env::var("TIPHYS_KUBECTL_CASE").ok();
+    let mut counts = [0; PARTS];
+    let mut cases = Vec::new();
+    for case in parse(&text).into_iter().filter(|case| chosen.as_ref().is_none_or(|name| case.name == *name)) {
+        let smallest = (0..PARTS).min_by_key(|part| counts[*part]).unwrap_or(0);
+        counts[smallest] += case.steps.len();
+        cases.extend((smallest == part).then_some(case));
+    }
+    cases
+}
+
+async fn compare_part(part: usize) {
+    let (cases, upstream) = (cases_of(part), upstream());
+    let Some(upstream) = upstream.filter(|_| !cases.is_empty()) else {
+        println!("no cases, or no kubectl of 1.{} or newer is on this machine", OLDEST.1);
         return;
     };
     let server = Server::start_with(&["--fake-nodes", "2"]);
@@ -156,11 +194,6 @@ async fn commands_do_what_upstreams_do() {
     let theirs = Client::new(&upstream, 'a', &server).await;
     let program = std::env::var("TIPHYS_KUBECTL").unwrap_or_else(|_| BINARY.to_string());
     let ours = Client::new(Path::new(&program), 'b', &server).await;
-    let text = std::fs::read_to_string(root().join("tiphys/tests/e2e/kubectl_diff/cases.txt")).expect("the cases");
-    let mut cases = parse(&text);
-    if let Ok(name) = std::env::var("TIPHYS_KUBECTL_CASE") {
-        cases.retain(|case| case.name == name);
-    }
     let count: usize = cases.iter().map(|case| case.steps.len()).sum();
     let failures = tokio::task::spawn_blocking(move || compare_all(&theirs, &ours, &cases)).await.expect("it ends");
     drop(server);
@@ -179,19 +212,22 @@ fn create_cluster_objects(client: &Client) {
     run(&["wait", "--for=condition=Established", "--timeout=60s", "crd/things.diff.example.com"]);
 }
 
+/// Creates the namespace of a case, with the first objects that controllers create in it.
+fn prepare_namespace(client: &Client, number: usize) {
+    let namespace = client.namespace(number);
+    let ready = |args: &[&str]| client.command().args(args).output().expect("kubectl starts").status.success();
+    assert!(ready(&["create", "namespace", &namespace]), "{namespace}");
+    // Older clients cannot wait for a creation.
+    let first = ["-n", &namespace, "get", "configmap/kube-root-ca.crt", "serviceaccount/default"];
+    stdx::wait::until("the first objects", Duration::from_secs(60), || ready(&first));
+}
+
 fn compare_all(theirs: &Client, ours: &Client, cases: &[Case]) -> Vec<String> {
     create_cluster_objects(theirs);
     let mut failures = Vec::new();
     for (number, case) in cases.iter().enumerate() {
-        for client in [theirs, ours] {
-            let created = client.command().args(["create", "namespace", &client.namespace(number)]).output();
-            assert!(created.expect("kubectl starts").status.success(), "{}", case.name);
-            // Its first objects are made by controllers.
-            let first = ["configmap/kube-root-ca.crt", "serviceaccount/default"];
-            let wait = ["-n", &client.namespace(number), "wait", "--for=create", "--timeout=60s"];
-            let waited = client.command().args(wait).args(first).output().expect("kubectl starts");
-            assert!(waited.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&waited.stderr));
-        }
+        prepare_namespace(theirs, number);
+        prepare_namespace(ours, number);
         for step in &case.steps {
             let (want, got) = std::thread::scope(|scope| {
                 let want = scope.spawn(|| theirs.run(number, &case.name, step));
