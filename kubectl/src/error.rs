@@ -23,6 +23,9 @@ pub(crate) enum Error {
     /// No connection to the server.
     #[error("{reason}")]
     Connect { host: String, reason: String, is_refused: bool },
+    /// A response did not end within `--request-timeout`.
+    #[error("net/http: request canceled (Client.Timeout exceeded while reading body)")]
+    ReadTimeout,
     /// Several errors, in the order in which they occurred.
     #[error("{}", join(.0))]
     Many(Vec<Error>),
@@ -106,7 +109,7 @@ impl Error {
             Error::Many(errors) if errors.len() == 1 => return errors[0].report(),
             Error::Many(errors) => errors.iter().map(|error| ended(&error.line())).collect(),
             Error::Message(text) if text.starts_with("error: ") => text.clone(),
-            Error::NoResource(_) => format!("error: {self}"),
+            Error::NoResource(_) | Error::ReadTimeout => format!("error: {self}"),
             Error::Message(text) => format!("error: {text}"),
             Error::Io(error) => format!("error: {}", io_text(error)),
             _ => self.line(),

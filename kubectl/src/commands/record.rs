@@ -50,7 +50,7 @@ pub(crate) async fn record_stored(
 ) -> Result<Option<Tree>> {
     let Some(cause) = change_cause(context) else { return Ok(None) };
     let mut body = tree! {};
-    if stored.at("metadata.annotations").str(CHANGE_CAUSE) != cause {
+    if stored.at("metadata.annotations").get(CHANGE_CAUSE).and_then(Tree::as_str) != Some(&cause) {
         body = tree! { "metadata" => tree! { "annotations" => tree! { CHANGE_CAUSE => cause } } };
     }
     patch(context, info, MERGE, api::json::encode(&body, None), dry_run).await.map(Some)

@@ -58,9 +58,7 @@ impl Response {
             None => part.await,
             Some(deadline) => match tokio::time::timeout_at(deadline, part).await {
                 Ok(part) => part,
-                Err(_) => {
-                    return Some(message("net/http: request canceled (Client.Timeout exceeded while reading body)"));
-                }
+                Err(_) => return Some(Err(Error::ReadTimeout)),
             },
         };
         part.map(|part| part.map_err(|error| Error::new(body_text(&stdx::error::chain(&error)))))

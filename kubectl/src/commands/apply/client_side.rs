@@ -107,7 +107,8 @@ fn check_conflicts(info: &Info, body: &[u8], current: &Tree) -> Result<()> {
 }
 
 fn last_applied(current: &Tree) -> Result<Tree> {
-    match current.at("metadata.annotations").str(LAST_APPLIED) {
+    let text = current.at("metadata.annotations").get(LAST_APPLIED).and_then(Tree::as_str);
+    match text.unwrap_or_default() {
         "" => Ok(Tree::map_new()),
         text => json::decode(text.as_bytes()).map_err(|error| Error::new(format!("{LAST_APPLIED}: {error}"))),
     }

@@ -108,6 +108,10 @@ async fn spawn(context: &Context, at: usize, request: Request, sender: mpsc::Sen
     let mut lines = client.send(&request).await?.lines();
     tokio::spawn(async move {
         while let Some(line) = lines.next().await {
+            // A watch with a limit ends with it, and that is no failure.
+            if matches!(line, Err(Error::ReadTimeout)) {
+                break;
+            }
             let event = line.and_then(|line| parse(&line));
             let is_end = event.is_err();
             if sender.send((at, event)).await.is_err() || is_end {
