@@ -296,7 +296,7 @@ pub(crate) static KUSTOMIZE: Command = Command {
 fn kustomize(context: &Context) -> Result<()> {
     let flags = &context.flags;
     for flag in PROGRAM_FLAGS {
-        if flags.changed(flag.name) && !(flag.kind == Kind::Bool && !flags.bool(flag.name)) {
+        if flags.changed(flag.name) && (flag.kind != Kind::Bool || flags.bool(flag.name)) {
             return message(format!("--{} is not supported: no programs are run to build a kustomization", flag.name));
         }
     }

@@ -96,7 +96,11 @@ pub(crate) async fn edit_annotations(context: &Context, pairs: Vec<(Tree, Info)>
 /// `create --edit`.
 pub(crate) async fn create(context: &Context, select: &Select) -> Result<()> {
     let infos = select.find(context).await?.infos()?;
-    edit(context, infos, true).await
+    // Each object has a file of its own, as upstream's.
+    for info in infos {
+        edit(context, vec![info], true).await?;
+    }
+    Ok(())
 }
 
 fn text_of(context: &Context, infos: &[Info]) -> Vec<u8> {
@@ -130,7 +134,7 @@ async fn edit(context: &Context, infos: Vec<Info>, is_create: bool) -> Result<()
             return Ok(());
         }
         let is_unchanged = stripped == without_comments(&original) || stripped == without_comments(&before);
-        if is_unchanged && !is_create {
+        if is_unchanged {
             if !failure.is_empty() {
                 context.note(&format!("A copy of your changes has been stored to {:?}", file.display().to_string()));
                 return message("Edit cancelled, no valid changes were saved.");

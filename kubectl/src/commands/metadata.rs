@@ -124,6 +124,11 @@ async fn run(context: &Context, target: &Target) -> Result<()> {
     if select.args.is_empty() && select.files.is_empty() {
         return message("one or more resources must be specified as <resource> <name> or <resource>/<name>");
     }
+    for name in ["selector", "field-selector"] {
+        if flags.bool("all") && !flags.str(name).is_empty() {
+            return message(format!("cannot set --all and --{name} at the same time"));
+        }
+    }
     let is_list = flags.bool("list");
     if changes == Changes::default() && !is_list {
         return message(format!("at least one {} update is required", target.noun));

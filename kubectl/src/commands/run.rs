@@ -230,7 +230,7 @@ fn container(context: &Context, name: &str) -> Result<Tree> {
     }
     if !flags.str("image-pull-policy").is_empty() {
         if !matches!(flags.str("image-pull-policy"), "Always" | "IfNotPresent" | "Never") {
-            return message(format!("invalid image pull policy: {}", flags.str("image-pull-policy")));
+            return context.usage_error(&format!("invalid image pull policy: {}", flags.str("image-pull-policy")));
         }
         container.set("imagePullPolicy", flags.str("image-pull-policy"));
     }
@@ -347,11 +347,11 @@ async fn send(context: &Context, mut object: Tree, dry_run: DryRun) -> Result<Tr
         object.child("metadata").set("namespace", &namespace);
     }
     record(context, &mut object);
-    if context.flags.bool("save-config") {
-        object = with_last_applied(&object);
-    }
     if dry_run == DryRun::Client {
         return Ok(object);
+    }
+    if context.flags.bool("save-config") {
+        object = with_last_applied(&object);
     }
     let resource = guess(object.str("apiVersion"), object.str("kind"));
     create(context, &resource, &namespace, &object, dry_run).await
