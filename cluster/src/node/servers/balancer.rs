@@ -156,7 +156,7 @@ impl Balancer {
     pub(super) fn report(&self, address: &ServerAddress, outcome: Outcome) -> Option<Health> {
         let mut state = self.state.lock();
         let has_other = state.iter().any(|other| other.address != *address && other.health == Health::Ready);
-        let Some(entry) = state.iter_mut().find(|entry| entry.address == *address) else { return None };
+        let entry = state.iter_mut().find(|entry| entry.address == *address)?;
         let health = entry.health.after(outcome);
         if health != entry.health {
             tracing::info!(server = %address, from = ?entry.health, to = ?health, "server changed");
