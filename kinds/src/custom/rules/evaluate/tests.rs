@@ -380,7 +380,7 @@ fn interrupted_evaluations_end_with_an_error() {
 fn rules_of_an_object_share_the_time_too() {
     // A loop over a computed list costs little more than the list.
     let rule = r#"{"rule":"lists.range(20000).all(x, lists.range(200).all(y, true)) || self > 0"}"#;
-    let schema = format!(r#"{{"type":"integer","x-kubernetes-validations":[{}]}}"#, vec![rule; 12].join(","));
+    let schema = format!(r#"{{"type":"integer","x-kubernetes-validations":[{}]}}"#, [rule; 12].join(","));
     let (errors, _) = Case::create(&schema, "0").run();
     assert_eq!(errors.len(), 1, "{errors:?}");
 }
