@@ -3,6 +3,7 @@
 
 #![warn(unreachable_pub)]
 
+mod cause;
 pub mod election;
 mod error;
 mod fence;
@@ -28,6 +29,7 @@ mod transport;
 mod watch;
 pub mod writes;
 
+pub use cause::Cause;
 pub use error::{Error, Result};
 pub use fence::Fence;
 pub use follower::{Follower, Listener};

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::{Method, Request, header};
 
 use crate::{
-    Body, DiscardBody, Error, Fence, ObjectFrames, Resource, Result, ThrottledTransport, Transport, Watch, fence,
-    writes,
+    Body, DiscardBody, Error, Fence, ObjectFrames, Resource, Result, ThrottledTransport, Transport, Watch, cause,
+    fence, writes,
 };
 
 const JSON: &str = "application/json";
@@ -357,6 +357,9 @@ impl Client {
         }
         if let Some(term) = self.fence.as_ref().filter(|_| writes).and_then(Fence::term) {
             request = request.header(fence::HEADER, term);
+        }
+        if let Some(cause) = writes.then(cause::header).flatten() {
+            request = request.header(cause::HEADER, cause);
         }
         let body = object.map_or_else(Bytes::new, |object| Bytes::from(json::encode(object, None)));
         request.body(body).map_err(|error| Error::Transport(error.to_string()))

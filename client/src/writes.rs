@@ -6,7 +6,7 @@ use api::{Map, Str, Tree};
 use stdx::sync::Mutex;
 
 use crate::object::{key_of, revision_of};
-use crate::{Key, Resource};
+use crate::{Key, Resource, cause};
 
 /// A successful write.
 #[derive(Debug, Clone)]
@@ -40,15 +40,17 @@ pub async fn record_writes<F: Future>(work: F) -> (F::Output, Vec<WriteRecord>) 
     (output, written)
 }
 
-/// Spawns a task whose writes are recorded for the calling task.
+/// Spawns a task whose writes are recorded for the calling task, and have its cause.
 pub fn spawn<F>(work: F) -> tokio::task::JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send,
 {
-    match WRITE_LOG.try_with(WriteLog::clone) {
-        Ok(notes) => tokio::spawn(WRITE_LOG.scope(notes, work)),
-        Err(_) => tokio::spawn(work),
+    match (WRITE_LOG.try_with(WriteLog::clone), cause::current()) {
+        (Ok(notes), Some(cause)) => tokio::spawn(WRITE_LOG.scope(notes, cause.scope(work))),
+        (Ok(notes), None) => tokio::spawn(WRITE_LOG.scope(notes, work)),
+        (Err(_), Some(cause)) => tokio::spawn(cause.scope(work)),
+        (Err(_), None) => tokio::spawn(work),
     }
 }
 

@@ -61,6 +61,7 @@ mod tests {
             name,
             alias,
             account: "",
+            resource: None,
             on_by_default,
             workers: |_| 1,
             start: |_, _| None,

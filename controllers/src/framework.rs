@@ -20,6 +20,9 @@ pub(crate) struct Descriptor {
     pub alias: &'static str,
     /// The service account in kube-system that the controller acts as; empty for the manager itself.
     pub account: &'static str,
+    /// Group and plural of the resource whose keys it reconciles, for the causes of its writes; None if its keys are not
+    /// those of one resource.
+    pub resource: Option<(&'static str, &'static str)>,
     /// Whether `*` selects the controller.
     pub on_by_default: bool,
     /// The number of keys that are reconciled concurrently.

@@ -19,12 +19,17 @@ const fn one(_: &Options) -> usize {
 
 /// A controller that is on by default and has one worker.
 const fn plain(name: &'static str, alias: &'static str, account: &'static str, start: StartFn) -> Descriptor {
-    Descriptor { name, alias, account, on_by_default: true, workers: one, start }
+    Descriptor { name, alias, account, resource: None, on_by_default: true, workers: one, start }
 }
 
 impl Descriptor {
     const fn workers(self, workers: fn(&Options) -> usize) -> Descriptor {
         Descriptor { workers, ..self }
+    }
+
+    /// Its keys are those of this resource, for the causes of its writes.
+    const fn of(self, group: &'static str, plural: &'static str) -> Descriptor {
+        Descriptor { resource: Some((group, plural)), ..self }
     }
 
     const fn off_by_default(self) -> Descriptor {
@@ -39,14 +44,17 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
         "clusterrole-aggregation",
         "clusterrole-aggregation-controller",
         cluster_role_aggregation::start,
-    ),
-    plain("serviceaccount-controller", "serviceaccount", "service-account-controller", service_account::start),
+    )
+    .of("rbac.authorization.k8s.io", "clusterroles"),
+    plain("serviceaccount-controller", "serviceaccount", "service-account-controller", service_account::start)
+        .of("", "namespaces"),
     plain(
         "root-ca-certificate-publisher-controller",
         "root-ca-cert-publisher",
         "root-ca-cert-publisher",
         root_ca::start,
-    ),
+    )
+    .of("", "namespaces"),
     // Acts as the manager itself, like upstream's controller.
     plain("serviceaccount-token-controller", "serviceaccount-token", "", service_account_token::start)
         .workers(|options| options.concurrent_serviceaccount_token_syncs),
@@ -78,6 +86,7 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
         "certificate-controller",
         certificates::start_signing,
     )
+    .of("certificates.k8s.io", "certificatesigningrequests")
     .workers(|_| 5),
     plain(
         "certificatesigningrequest-approving-controller",
@@ -85,22 +94,28 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
         "certificate-controller",
         certificates::start_approving,
     )
+    .of("certificates.k8s.io", "certificatesigningrequests")
     .workers(|_| 5),
     plain(
         "certificatesigningrequest-cleaner-controller",
         "csrcleaner",
         "certificate-controller",
         certificates::start_cleaner,
-    ),
-    plain("ttl-controller", "ttl", "ttl-controller", ttl::start),
-    plain("node-ipam-controller", "nodeipam", "node-controller", node_ipam::start),
-    plain("node-lifecycle-controller", "nodelifecycle", "node-controller", node_lifecycle::start).workers(|_| 8),
+    )
+    .of("certificates.k8s.io", "certificatesigningrequests"),
+    plain("ttl-controller", "ttl", "ttl-controller", ttl::start).of("", "nodes"),
+    plain("node-ipam-controller", "nodeipam", "node-controller", node_ipam::start).of("", "nodes"),
+    plain("node-lifecycle-controller", "nodelifecycle", "node-controller", node_lifecycle::start)
+        .of("", "nodes")
+        .workers(|_| 8),
     plain("taint-eviction-controller", "", "node-controller", taint_eviction::start).workers(|_| 8),
     plain("device-taint-eviction-controller", "", "device-taint-eviction-controller", device_taint_eviction::start)
         .workers(|options| options.concurrent_device_taint_eviction_syncs),
     plain("endpointslice-controller", "endpointslice", "endpointslice-controller", endpointslice::start)
+        .of("", "services")
         .workers(|options| options.concurrent_service_endpoint_syncs),
     plain("endpoints-controller", "endpoint", "endpoint-controller", endpoints::start)
+        .of("", "services")
         .workers(|options| options.concurrent_endpoint_syncs),
     plain(
         "endpointslice-mirroring-controller",
@@ -108,10 +123,12 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
         "endpointslicemirroring-controller",
         endpointslice_mirroring::start,
     )
+    .of("", "endpoints")
     .workers(|options| options.mirroring_concurrent_service_endpoint_syncs),
     // Confirms endpoint changes to kubelets on behalf of the proxies, with the rights of the node controller.
     plain("endpoint-drain-controller", "", "node-controller", endpoint_drain::start).workers(|_| 4),
     plain("service-lb-controller", "service", "service-controller", service::start)
+        .of("", "services")
         .workers(|options| options.concurrent_service_syncs),
     plain("service-cidr-controller", "", "service-cidrs-controller", service_cidr::start),
     plain(
@@ -133,19 +150,22 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
         "persistentvolume-expander",
         "expand-controller",
         persistentvolume_expander::start,
-    ),
+    )
+    .of("", "persistentvolumeclaims"),
     plain(
         "persistentvolumeclaim-protection-controller",
         "pvc-protection",
         "pvc-protection-controller",
         persistentvolumeclaim_protection::start,
-    ),
+    )
+    .of("", "persistentvolumeclaims"),
     plain(
         "persistentvolume-protection-controller",
         "pv-protection",
         "pv-protection-controller",
         persistentvolume_protection::start,
-    ),
+    )
+    .of("", "persistentvolumes"),
     plain(
         "volumeattributesclass-protection-controller",
         "",
@@ -153,12 +173,15 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
         volumeattributesclass_protection::start,
     ),
     plain("ephemeral-volume-controller", "ephemeral-volume", "ephemeral-volume-controller", ephemeral_volume::start)
+        .of("", "pods")
         .workers(|options| options.concurrent_ephemeralvolume_syncs),
     plain("resourceclaim-controller", "resource-claim-controller", "resource-claim-controller", resource_claim::start)
         .workers(|options| options.concurrent_resource_claim_syncs),
     plain("deployment-controller", "deployment", "deployment-controller", deployment::start)
+        .of("apps", "deployments")
         .workers(|options| options.concurrent_deployment_syncs),
     plain("replicaset-controller", "replicaset", "replicaset-controller", replicaset::start_replica_sets)
+        .of("apps", "replicasets")
         .workers(|options| options.concurrent_replicaset_syncs),
     plain(
         "replicationcontroller-controller",
@@ -166,13 +189,19 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
         "replication-controller",
         replicaset::start_replication_controllers,
     )
+    .of("", "replicationcontrollers")
     .workers(|options| options.concurrent_rc_syncs),
     plain("statefulset-controller", "statefulset", "statefulset-controller", statefulset::start)
+        .of("apps", "statefulsets")
         .workers(|options| options.concurrent_statefulset_syncs),
     plain("daemonset-controller", "daemonset", "daemon-set-controller", daemonset::start)
+        .of("apps", "daemonsets")
         .workers(|options| options.concurrent_daemonset_syncs),
-    plain("job-controller", "job", "job-controller", job::start).workers(|options| options.concurrent_job_syncs),
+    plain("job-controller", "job", "job-controller", job::start)
+        .of("batch", "jobs")
+        .workers(|options| options.concurrent_job_syncs),
     plain("cronjob-controller", "cronjob", "cronjob-controller", cron_job::start)
+        .of("batch", "cronjobs")
         .workers(|options| options.concurrent_cron_job_syncs),
     plain(
         "ttl-after-finished-controller",
@@ -180,9 +209,11 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
         "ttl-after-finished-controller",
         ttl_after_finished::start,
     )
+    .of("batch", "jobs")
     .workers(|options| options.concurrent_ttl_after_finished_syncs),
     // Budgets and stale pods share one queue.
     plain("disruption-controller", "disruption", "disruption-controller", disruption::start)
+        .of("policy", "poddisruptionbudgets")
         .workers(|options| options.concurrent_disruption_syncs + options.concurrent_disruption_stalepod_syncs),
     plain(
         "horizontal-pod-autoscaler-controller",
@@ -190,8 +221,10 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
         "horizontal-pod-autoscaler",
         horizontal_pod_autoscaler::start,
     )
+    .of("autoscaling", "horizontalpodautoscalers")
     .workers(|options| options.concurrent_horizontal_pod_autoscaler_syncs),
     plain("resourcequota-controller", "resourcequota", "resourcequota-controller", resource_quota::start)
+        .of("", "resourcequotas")
         .workers(|options| options.concurrent_resource_quota_syncs),
     plain(
         "storage-version-migrator-controller",
@@ -202,6 +235,7 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
     .workers(|_| 5),
     plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
     plain("namespace-controller", "namespace", "namespace-controller", namespace::start)
+        .of("", "namespaces")
         .workers(|options| options.concurrent_namespace_syncs),
     plain(
         "validatingadmissionpolicy-status-controller",
@@ -209,6 +243,7 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
         "validatingadmissionpolicy-status-controller",
         validating_admission_policy_status::start,
     )
+    .of("admissionregistration.k8s.io", "validatingadmissionpolicies")
     .workers(|options| options.concurrent_validating_admission_policy_status_syncs),
     // Starts last and stops first: it acts on what all other controllers have done.
     plain("garbage-collector-controller", "garbagecollector", "generic-garbage-collector", garbage_collector::start)
@@ -218,7 +253,8 @@ pub(crate) static CONTROLLERS: &[Descriptor] = &[
 /// Controllers that every API server runs as itself, always on, as upstream's server does.
 pub(crate) static OF_SERVER: &[Descriptor] = &[
     // One worker: two definitions must not accept the same name.
-    plain("customresourcedefinition-controller", "", "", custom_resource_definition::start),
+    plain("customresourcedefinition-controller", "", "", custom_resource_definition::start)
+        .of("apiextensions.k8s.io", "customresourcedefinitions"),
     plain("ipallocator-repair-controller", "", "", service_repair::start_addresses).workers(|_| 5),
     plain("portallocator-repair-controller", "", "", service_repair::start_ports),
 ];

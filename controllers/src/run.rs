@@ -3,7 +3,9 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use client::{Client, Error, Events, Informer, Informers, Key, Metrics, Queue, Random, Result, WorkResult, writes};
+use client::{
+    Cause, Client, Error, Events, Informer, Informers, Key, Metrics, Queue, Random, Result, WorkResult, writes,
+};
 use stdx::clock::Clock;
 use stdx::panic::catch_unwind;
 use stdx::sync::Mutex;
@@ -146,6 +148,8 @@ struct Worker {
     /// Nothing is reconciled before these informers have synced, since missing objects would look deleted. An
     /// informer that cannot list blocks only the controllers that need it.
     needs: Vec<Arc<Informer>>,
+    /// The informer of the objects whose keys are reconciled, if they are those of one resource.
+    objects: Option<Arc<Informer>>,
     informers: Arc<Informers>,
     barrier: Barrier,
     metrics: Metrics,
@@ -163,6 +167,7 @@ impl Worker {
             name: controller.name,
             queue: context.queue.clone(),
             reconcile,
+            objects: controller.resource.and_then(|resource| find_informer(&needs, resource)),
             needs,
             informers: context.informers.clone(),
             barrier: Barrier::default(),
@@ -205,11 +210,20 @@ impl Worker {
         if !pending.is_empty() && !self.unless_closed(self.informers.wait_for(&pending)).await {
             return false;
         }
-        let (result, written) = writes::record_writes(self.contained(key)).await;
+        let work = self.cause(key).scope(self.contained(key));
+        let (result, written) = writes::record_writes(work).await;
         self.barrier.keep(key, written, &self.informers);
         let ended = self.work_result(key, result);
         self.queue.done(key.clone(), ended);
         true
+    }
+
+    /// What the writes of this reconcile are for: the object as it is now.
+    fn cause(&self, key: &str) -> Cause {
+        match self.objects.as_ref().and_then(|objects| Some((objects, objects.store().object(key)?))) {
+            Some((objects, object)) => Cause::object(self.name, objects.selection().resource, key, object.revision),
+            None => Cause::component(self.name),
+        }
     }
 
     /// A panic fails only its key; other keys are not affected.
@@ -244,6 +258,15 @@ impl Worker {
             }
         }
     }
+}
+
+/// Versions of a resource have the same keys and revisions.
+fn find_informer(informers: &[Arc<Informer>], resource: (&str, &str)) -> Option<Arc<Informer>> {
+    let is_of = |informer: &&Arc<Informer>| {
+        let other = informer.selection().resource;
+        (other.group, other.plural) == resource
+    };
+    informers.iter().find(is_of).cloned()
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use api::Tree;
 use api::time::Timestamp;
-use client::{Change, DeleteOptions, Informers, Key, Patch, Queue, Result, WorkResult, index, split, writes};
+use client::{
+    Cause, Change, DeleteOptions, Informers, Key, Patch, Queue, Result, WorkResult, index, revision_of, split, writes,
+};
 use stdx::sync::Mutex;
 
 use crate::node::{self, LEASE_NAMESPACE, RENEW_SECONDS};
@@ -168,7 +170,8 @@ impl PodWorker {
         let address = address.map(|address| address.to_string());
         let host = pod::Host { address: &host, pod_address: address.as_deref() };
         let plan = pod::plan(&pod, &host, now.seconds);
-        self.execute(key, &pod, number, plan.step).await?;
+        let cause = Cause::object("kubelet", PODS, key, revision_of(&pod).unwrap_or_default());
+        cause.scope(self.execute(key, &pod, number, plan.step)).await?;
         Ok(plan.next.map(|second| until(now, second)))
     }
 

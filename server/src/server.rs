@@ -51,6 +51,8 @@ pub struct Config {
     pub audit: Option<Arc<audit::Audit>>,
     pub encryption: Option<Arc<encryption::Encryption>>,
     pub clock: SharedClock,
+    /// Whether each write is stored with its cause.
+    pub records_causes: bool,
     /// None if the server has no client certificate for kubelets: any kubelet is then accepted, as upstream does.
     pub kubelets: Option<Arc<kubelets::Kubelets>>,
     pub accepts: accept::ConnectionFilter,
@@ -77,6 +79,7 @@ impl Default for Config {
             audit: None,
             encryption: None,
             clock: SharedClock::default(),
+            records_causes: true,
             kubelets: None,
             accepts: accept::ConnectionFilter::default(),
             aggregation: aggregation::Config::default(),
@@ -97,6 +100,7 @@ impl Config {
             min_request_timeout: self.limits.min_request_timeout,
             encryption: self.encryption.clone(),
             clock: self.clock.clone(),
+            records_causes: self.records_causes,
             kubelets: self.kubelets.clone(),
         }
     }

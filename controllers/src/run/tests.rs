@@ -121,6 +121,7 @@ fn worker(server: &Arc<SlowServer>, workers: usize) -> (Arc<Queue>, Runs, Vec<Jo
         name: "test",
         alias: "",
         account: "test",
+        resource: None,
         on_by_default: true,
         workers: |_| 1,
         start: |_, _| None,

@@ -48,7 +48,7 @@ pub(crate) async fn bind_when_allowed(shared: Arc<Shared>, waiting: Arc<WaitingP
 }
 
 pub(super) async fn bind(shared: Arc<Shared>, placement: Placement) {
-    match execute(&shared, &placement).await {
+    match shared.cause(&placement.pod).scope(execute(&shared, &placement)).await {
         Ok(()) => bound(&shared, &placement).await,
         Err(why) => shared.not_bound(&placement, &why.to_string()),
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::{Str, Tree, tree};
-use client::{Change, Client, EventDetails, Events, Informers, Random, Recorder, Resource, Selection, Store};
+use client::{Cause, Change, Client, EventDetails, Events, Informers, Random, Recorder, Resource, Selection, Store};
 use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 use thiserror::Error;
@@ -113,6 +113,17 @@ pub enum WhatIfError {
     /// No profile has the scheduler name of the pod.
     #[error("spec.schedulerName: no profile named {0:?}")]
     NoProfile(String),
+}
+
+/// Why the scheduler writes: for this pod, in the revision that it knows.
+fn cause(key: &str, pod: &Tree) -> Cause {
+    Cause::object("kube-scheduler", PODS, key, client::revision_of(pod).unwrap_or_default())
+}
+
+impl Shared {
+    fn cause(&self, pod: &Pod) -> Cause {
+        self.pods.get(&pod.key).map_or(Cause::component("kube-scheduler"), |seen| cause(&pod.key, &seen))
+    }
 }
 
 /// Starts a scheduler for the pods of all its profiles.

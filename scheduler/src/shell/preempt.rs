@@ -13,7 +13,7 @@ use podmodel::Pod;
 pub(super) async fn preempt(shared: Arc<Shared>, waits: Unschedulable) {
     let mut result = Ok(());
     for victim in &waits.victims {
-        result = evict(&shared, &waits, victim).await;
+        result = shared.cause(&waits.pod).scope(evict(&shared, &waits, victim)).await;
         if result.is_err() {
             break;
         }

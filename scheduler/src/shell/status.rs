@@ -8,7 +8,7 @@ use api::{Str, Tree, list, tree};
 use client::{Key, Patch, Queue, Result, WorkResult, split};
 use stdx::sync::{Mutex, MutexGuard};
 
-use super::{PODS, Shared};
+use super::{PODS, Shared, cause};
 use crate::core::NominationChange;
 use podmodel::Pod;
 
@@ -90,7 +90,8 @@ async fn write(shared: &Shared, key: &Key, update: &StatusUpdate) -> Result<()> 
     let Some(pod) = shared.pods.get(key).filter(is_meant) else { return Ok(()) };
     let Some(patch) = patch(&pod, update, shared.handle.clock.now().seconds) else { return Ok(()) };
     let (namespace, name) = split(key);
-    match shared.handle.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await {
+    let patched = shared.handle.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch));
+    match cause(key, &pod).scope(patched).await {
         Err(error) if error.is_not_found() => Ok(()),
         // If it is another pod by now, the store shows that before or soon after the retry.
         result => result.map(drop),

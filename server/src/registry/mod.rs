@@ -4,6 +4,7 @@
 pub mod admission;
 pub(crate) mod alloc;
 pub mod announce;
+pub mod cause;
 pub(crate) mod conversion;
 pub(crate) mod device_claims;
 pub(crate) mod edit;
@@ -53,6 +54,8 @@ pub struct Config {
     pub min_request_timeout: Duration,
     pub encryption: Option<Arc<Encryption>>,
     pub clock: SharedClock,
+    /// Whether each write is stored with its cause.
+    pub records_causes: bool,
     pub kubelets: Option<Arc<Kubelets>>,
 }
 

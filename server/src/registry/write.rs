@@ -17,6 +17,7 @@ use crate::call::Origin;
 use crate::common::deadline::Deadline;
 use crate::registry::Registry;
 use crate::registry::admission::{self, Attributes, Operation, resource_quota};
+use crate::registry::cause::Cause;
 use crate::registry::options::WriteOptions;
 use crate::registry::versions::Versions;
 use crate::registry::{announce, conversion, device_claims, escalation, hooks, initializers, policy_params};
@@ -257,9 +258,12 @@ impl<'a> Scope<'a> {
         self.origin.and_then(|origin| origin.head.header(fence::HEADER))
     }
 
-    /// The metadata that the log stores with the value: the user who wrote it.
+    /// The cause that the store keeps beside the value.
     fn cause(&self) -> Vec<u8> {
-        self.user.name.as_bytes().to_vec()
+        match self.registry.config.records_causes {
+            true => Cause::new(self.user, self.origin).encode(),
+            false => Vec::new(),
+        }
     }
 
     /// Commits the object's write after its claims, and returns the stored object.

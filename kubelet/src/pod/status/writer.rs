@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
-use client::{Client, DeleteOptions, Error, Key, Patch, Queue, Resource, Store, WorkResult};
+use client::{Cause, Client, DeleteOptions, Error, Key, Patch, Queue, Resource, Store, WorkResult};
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::model::pod;
 
 const PODS: Resource = Resource::core("pods");
+/// The name in the causes of its writes.
+const COMPONENT: &str = "kubelet";
 /// The number of concurrent writes: each waits for the disk of the API server.
 const WORKERS: usize = 16;
 /// A new pod will soon have a better status: its first one waits for that a little.
@@ -178,14 +180,16 @@ impl Writer {
     async fn write(&self, uid: &str) -> client::Result<()> {
         let Some((object, status, step)) = self.next_write(uid) else { return Ok(()) };
         let (namespace, name) = (pod::namespace(&object), pod::name(&object));
+        let revision = client::revision_of(&object).unwrap_or_default();
+        let cause = Cause::object(COMPONENT, PODS, &client::key(namespace, name), revision);
         let answer = match &step {
             StatusWrite::Nothing => return Ok(()),
             StatusWrite::Patch(patch) => {
-                self.client.patch(PODS, namespace, name, "status", Patch::Strategic(patch)).await
+                cause.scope(self.client.patch(PODS, namespace, name, "status", Patch::Strategic(patch))).await
             }
             StatusWrite::Delete => {
                 let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::of(&object) };
-                self.client.delete(PODS, namespace, name, options).await
+                cause.scope(self.client.delete(PODS, namespace, name, options)).await
             }
         };
         match answer {
