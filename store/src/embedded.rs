@@ -1,6 +1,7 @@
 //! The embedded engine: every read is served from memory, every write goes to an append-only log, and all pending
 //! writes are made durable with one sync.
 
+mod archive;
 mod batch;
 mod compaction;
 mod expiries;
@@ -10,6 +11,7 @@ mod inline;
 mod load;
 mod log;
 pub mod offline;
+mod past;
 mod plan;
 mod queue;
 mod scan;
@@ -24,15 +26,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use stdx::sync::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::disk::{Disk, RealDisk};
 use crate::entries::Entries;
 use crate::feed::Feed;
 use crate::history::HistoryLimits;
-use crate::{BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, Watch, Write};
+use crate::{
+    BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, VersionQuery, Versions, Watch,
+    Write,
+};
 use stdx::clock::{Clock, SystemClock};
 
+pub use archive::Retention;
 pub use format::Record;
 pub use load::{check_and_copy, history};
 pub(crate) use plan::{is_satisfied, refuse_duplicates};
@@ -51,6 +57,8 @@ pub struct Config {
     /// A log below this size is never compacted.
     pub compact_bytes: u64,
     pub history: HistoryLimits,
+    /// How much of the past is kept after the log was compacted.
+    pub retention: Retention,
     /// The maximum delay of a relaxed write before it is on disk.
     pub relaxed_delay: Duration,
     /// The number of revisions that relaxed writes may use before another reservation must be on disk.
@@ -83,6 +91,7 @@ impl Config {
             allocate_bytes: 4 << 20,
             compact_bytes: 16 << 20,
             history: HistoryLimits::default(),
+            retention: Retention::default(),
             relaxed_delay: Duration::from_secs(1),
             reserve: 10_000,
             max_value_bytes: 8 << 20,
@@ -122,6 +131,9 @@ pub struct EmbeddedStore {
     queue: Arc<queue::Queue>,
     feed: Arc<Feed>,
     written: Arc<AtomicU64>,
+    archive: Arc<archive::Archive>,
+    /// Readers of the past read one after the other: waiting ones must not take threads that block.
+    readers: Arc<Semaphore>,
     /// One of the two is set.
     thread: Mutex<Option<JoinHandle<()>>>,
     inline: Option<Arc<inline::Inline>>,
@@ -151,6 +163,8 @@ impl EmbeddedStore {
         let queue = Arc::new(queue::Queue::default());
         let feed = Feed::new(entries.clone(), revision, history, config.progress_interval);
         let written = log.written.clone();
+        let archive = Arc::new(archive::Archive::of(&log, &config));
+        archive.prune()?;
         let clock = config.clock.clone();
         let writer_mode = config.writer_mode;
         let writer = writer::Writer {
@@ -167,11 +181,20 @@ impl EmbeddedStore {
             refused: None,
             broken: None,
             compaction: None,
+            archive: archive.clone(),
             compact_above: config.compact_bytes,
             lock,
             config,
         };
-        let mut store = Self { queue, feed, written, thread: Mutex::default(), inline: None };
+        let mut store = Self {
+            queue,
+            feed,
+            written,
+            archive,
+            readers: Arc::new(Semaphore::new(1)),
+            thread: Mutex::default(),
+            inline: None,
+        };
         match writer_mode {
             WriterMode::Inline => store.inline = Some(inline::Inline::start(writer, &clock)),
             WriterMode::Thread => store.thread = Mutex::new(Some(spawn(writer, &clock)?)),
@@ -190,6 +213,24 @@ impl EmbeddedStore {
     /// The current entries and revision, without copying.
     pub fn state(&self) -> (Entries, Revision) {
         self.feed.state()
+    }
+
+    /// Reads the past on a thread that may block.
+    fn read_past<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&archive::Archive) -> Result<T> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T>> {
+        let (is_closed, archive, readers) = (self.feed.is_closed(), self.archive.clone(), self.readers.clone());
+        Box::pin(async move {
+            if is_closed {
+                return Err(Error::Closed);
+            }
+            if !archive.retention.is_on() {
+                return Err(Error::NoHistory);
+            }
+            let _permit = readers.acquire_owned().await.map_err(|_| Error::Closed)?;
+            tokio::task::spawn_blocking(move || read(&archive)).await.map_err(|_| Error::Closed)?
+        })
     }
 
     fn open_or_closed<T>(&self, read: impl FnOnce(&Feed) -> Result<T>) -> Result<T> {
@@ -259,7 +300,30 @@ impl Store for EmbeddedStore {
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
-        ready(self.open_or_closed(|feed| feed.compact(revision)))
+        let compacted = self.open_or_closed(|feed| feed.compact(revision));
+        if !self.archive.retention.is_on() {
+            return ready(compacted);
+        }
+        // Compaction by time is the occasion to remove what has become too old.
+        self.read_past(move |archive| compacted.and_then(|()| archive.prune()))
+    }
+
+    fn versions(&self, query: VersionQuery) -> BoxFuture<'_, Result<Versions>> {
+        self.read_past(move |archive| archive.versions(&query))
+    }
+
+    fn past_range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
+        match self.open_or_closed(|feed| feed.range(&range)) {
+            Err(Error::Compacted { .. }) => {
+                let now = self.feed.state().0;
+                self.read_past(move |archive| archive.range(&range, &now))
+            }
+            result => ready(result),
+        }
+    }
+
+    fn revision_at(&self, time: Duration) -> BoxFuture<'_, Result<Revision>> {
+        self.read_past(move |archive| archive.revision_at(time))
     }
 
     fn snapshot<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Revision>> {

@@ -16,6 +16,9 @@ pub enum Error {
     /// The requested revision is older than the history.
     #[error("revision {asked} has been compacted; the oldest is {oldest}")]
     Compacted { asked: Revision, oldest: Revision },
+    /// Old versions are not kept, or not by this engine.
+    #[error("the store keeps no history")]
+    NoHistory,
     /// The requested revision does not exist yet.
     #[error("revision {asked} is in the future; the newest is {newest}")]
     Future { asked: Revision, newest: Revision },

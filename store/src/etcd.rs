@@ -1,12 +1,14 @@
 //! The etcd v3 engine, with upstream's key layout. One watch over everything feeds the sink; reads are quorum reads;
 //! a write is acknowledged after the sink has its revision.
 
+mod causes;
 mod channels;
 mod client;
 mod compactor;
 mod keys;
 mod leases;
 pub mod maintenance;
+mod past;
 mod proto;
 mod pump;
 mod snapshot;
@@ -22,7 +24,10 @@ use tonic::{Code, Status};
 
 use crate::feed::Feed;
 use crate::history::{History, HistoryLimits};
-use crate::{BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, Watch, Write};
+use crate::{
+    BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, VersionQuery, Versions, Watch,
+    Write,
+};
 use client::{Client, failed, is_compacted};
 use keys::{END, Keys};
 use leases::Leases;
@@ -48,6 +53,9 @@ pub struct Config {
     pub timeout: Duration,
     /// None disables compaction by this process.
     pub compact_interval: Option<Duration>,
+    /// How long the cause of a write is kept, beside the keys of the store; None to keep none. Not without a prefix: the
+    /// causes would be keys of the store.
+    pub causes: Option<Duration>,
     pub history: HistoryLimits,
     pub progress_interval: Duration,
 }
@@ -63,6 +71,7 @@ impl Config {
             key_file: None,
             timeout: Duration::from_secs(10),
             compact_interval: Some(Duration::from_secs(300)),
+            causes: None,
             history: HistoryLimits::default(),
             progress_interval: Duration::from_secs(5),
         }
@@ -96,7 +105,8 @@ pub async fn connect(config: Config, sink: Arc<dyn Sink>) -> Result<Etcd> {
         let compactor = compactor::Compactor { client: client.clone(), feed: feed.clone(), interval };
         tokio::spawn(compactor.run(closed.subscribe()));
     }
-    Ok(Etcd { client, keys, leases, feed, closed, missing, timeout: config.timeout })
+    let causes = config.causes.filter(|_| !config.prefix.is_empty());
+    Ok(Etcd { client, keys, leases, feed, closed, missing, causes, timeout: config.timeout })
 }
 
 /// A store on etcd. Dropping it stops its tasks.
@@ -108,6 +118,8 @@ pub struct Etcd {
     closed: watch::Sender<bool>,
     /// The newest revision that the watch should have delivered, and has not.
     missing: watch::Sender<Revision>,
+    /// How long causes are kept.
+    causes: Option<Duration>,
     timeout: Duration,
 }
 
@@ -211,7 +223,9 @@ impl Etcd {
                 None => 0,
             });
         }
-        let request = txn::request(&self.keys, &writes, &leases);
+        let mut request = txn::request(&self.keys, &writes, &leases);
+        // After the writes, whose results are found by their position.
+        request.success.extend(self.record_causes(&writes).await?);
         let size = prost::Message::encoded_len(&request);
         let response = self.client.txn(request).await.map_err(|status| too_large(&status, size))?;
         let revision = response.header.as_ref().map_or(0, |header| header.revision) as u64;
@@ -220,6 +234,14 @@ impl Etcd {
             return Err(txn::conflict(&self.keys, &writes, &self.leases, response)?);
         }
         Ok(txn::committed(&self.keys, writes, &leases, &self.leases, response, revision))
+    }
+
+    /// The operations that keep the causes of writes.
+    async fn record_causes(&self, writes: &[Write]) -> Result<Vec<proto::RequestOp>> {
+        match self.causes.filter(|_| writes.iter().any(causes::is_recorded)) {
+            Some(ttl) => Ok(causes::puts(&self.keys, writes, self.leases.lease(&self.client, ttl).await?)),
+            None => Ok(Vec::new()),
+        }
     }
 
     async fn compact_history(&self, revision: Revision) -> Result<()> {
@@ -292,6 +314,19 @@ impl Store for Etcd {
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.compact_history(revision))
+    }
+
+    fn versions(&self, query: VersionQuery) -> BoxFuture<'_, Result<Versions>> {
+        Box::pin(past::versions(self, query))
+    }
+
+    /// etcd keeps old revisions until it is compacted.
+    fn past_range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(self.read_range(range))
+    }
+
+    fn revision_at(&self, time: Duration) -> BoxFuture<'_, Result<Revision>> {
+        Box::pin(past::revision_at(self, time))
     }
 
     fn snapshot<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Revision>> {

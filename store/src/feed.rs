@@ -171,7 +171,7 @@ fn merge(left: impl Iterator<Item = Arc<Entry>>, right: impl Iterator<Item = Arc
     all
 }
 
-fn page(mut entries: impl Iterator<Item = Arc<Entry>>, limit: usize, revision: Revision) -> Page {
+pub(crate) fn page(mut entries: impl Iterator<Item = Arc<Entry>>, limit: usize, revision: Revision) -> Page {
     let limit = if limit == 0 { usize::MAX } else { limit };
     let taken = entries.by_ref().take(limit).collect();
     Page { entries: taken, revision, remaining: entries.count() as u64 }

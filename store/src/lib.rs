@@ -18,11 +18,13 @@ pub mod etcd;
 mod feed;
 mod history;
 pub mod memory;
+mod versions;
 
 pub use contents::{Contents, Digest};
 pub use entries::Entries;
 pub use error::Error;
 pub use history::HistoryLimits;
+pub use versions::{Content, Version, VersionQuery, Versions};
 
 /// Increases with every write and never repeats. 0 is before every write.
 pub type Revision = u64;
@@ -170,6 +172,14 @@ pub trait Store: Send + Sync + 'static {
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>>;
     /// Drops history up to and including `revision`; the newest entry of every key stays.
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>>;
+    /// The past versions of a key, as far as they are kept. Expiring entries have none, and of relaxed writes only some
+    /// are kept.
+    fn versions(&self, query: VersionQuery) -> BoxFuture<'_, Result<Versions>>;
+    /// Like `range` at a revision, as long ago as versions are kept.
+    fn past_range(&self, range: Range) -> BoxFuture<'_, Result<Page>>;
+    /// The newest revision that was written until a time since the Unix epoch; `Error::Compacted` if that is before
+    /// every version that is kept.
+    fn revision_at(&self, time: Duration) -> BoxFuture<'_, Result<Revision>>;
     /// Writes the state of one revision to a checksummed file for the engine's `restore`.
     fn snapshot<'a>(&'a self, path: &'a std::path::Path) -> BoxFuture<'a, Result<Revision>>;
     /// Bytes written to disk since the store was opened; 0 if unknown.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
-use crate::embedded::{self, Config, EmbeddedStore, WriterMode};
+use crate::embedded::{self, Config, EmbeddedStore, Retention, WriterMode};
 use crate::{Result, Sink};
 use stdx::clock::{Clock, RuntimeClock};
 
@@ -18,7 +18,13 @@ pub fn open(sink: Arc<dyn Sink>) -> Result<EmbeddedStore> {
 /// Like `open`, with a clock of the caller.
 pub fn open_at(clock: Arc<dyn Clock>, sink: Arc<dyn Sink>) -> Result<EmbeddedStore> {
     // There are no files to compact.
-    let config = Config { clock, writer_mode: WriterMode::Inline, compact_bytes: u64::MAX, ..Config::new("/memory") };
+    let config = Config {
+        clock,
+        writer_mode: WriterMode::Inline,
+        compact_bytes: u64::MAX,
+        retention: Retention::OFF,
+        ..Config::new("/memory")
+    };
     embedded::open(config, Arc::new(NullDisk), sink)
 }
 

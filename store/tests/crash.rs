@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stdx::sync::Mutex;
 use store::embedded::{self, Config, EmbeddedStore};
-use store::{Durability, Op, Precondition, Revision, Store, Write};
+use store::{Content, Durability, Op, Precondition, Revision, Store, VersionQuery, Write};
 use support::sim::{Random, SimDisk};
 use support::{Recorder, delete, put};
 
@@ -32,6 +32,8 @@ struct Step {
 struct Model {
     /// The writes of each key in order. Each key has one writer.
     keys: BTreeMap<String, Vec<Step>>,
+    /// The acknowledged durable changes of each key, of all lives.
+    past: BTreeMap<String, Vec<(Revision, Option<String>)>>,
     /// The newest acknowledged revision.
     newest: Revision,
     /// Something was acknowledged since the last start.
@@ -130,7 +132,12 @@ async fn commit(store: &EmbeddedStore, model: &Mutex<Model>, writes: Vec<Write>)
         return false;
     };
     let mut model = model.lock();
-    for ((key, _), committed) in steps.iter().zip(committed) {
+    for ((key, step), committed) in steps.iter().zip(committed) {
+        let changes = committed.entry.is_some() || committed.previous.is_some();
+        if step.durable && changes {
+            let change = (committed.revision, step.value.clone());
+            model.past.entry(key.clone()).or_default().push(change);
+        }
         model.newest = model.newest.max(committed.revision);
         model.acknowledged |= committed.entry.is_some() || committed.previous.is_some();
         model.keys.get_mut(key).unwrap().last_mut().unwrap().revision = Some(committed.revision);
@@ -160,6 +167,7 @@ async fn check(store: &EmbeddedStore, model: &mut Model) -> Result<(), String> {
         check_key(key, steps, value.as_deref(), entry.map(|entry| entry.revision))?;
         *steps = vec![Step { value, revision: Some(revision), durable: true }];
     }
+    check_past(store, model).await?;
     for writer in 0..WRITERS {
         let half = |half: &str| format!("/pair/{writer}/{half}");
         let values = [half("a"), half("b")].map(|key| model.keys.get(&key).map(|steps| steps[0].value.clone()));
@@ -174,6 +182,29 @@ async fn check(store: &EmbeddedStore, model: &mut Model) -> Result<(), String> {
     }
     model.newest = committed[0].revision;
     model.acknowledged = false;
+    Ok(())
+}
+
+/// Every acknowledged version of some keys is in their history, whatever a compaction was doing.
+async fn check_past(store: &EmbeddedStore, model: &Model) -> Result<(), String> {
+    let step = model.past.len() / 4 + 1;
+    for (key, changes) in model.past.iter().step_by(step) {
+        let query = VersionQuery { key: key.clone(), ..VersionQuery::default() };
+        let found = store.versions(query).await.map_err(|error| error.to_string())?;
+        if found.floor > 1 {
+            return Err(format!("the history begins only at {}", found.floor));
+        }
+        let value = |content: &Content| match content {
+            Content::Value(value) => Some(emptied(value)),
+            _ => None,
+        };
+        for (revision, expected) in changes {
+            let version = found.versions.iter().find(|version| version.revision == *revision);
+            if version.map(|version| value(&version.content)).as_ref() != Some(expected) {
+                return Err(format!("the history of {key} lacks its version {revision}"));
+            }
+        }
+    }
     Ok(())
 }
 

@@ -150,6 +150,7 @@ async fn compaction_removes_garbage() {
         segment_bytes: 256 << 10,
         allocate_bytes: 64 << 10,
         compact_bytes: 512 << 10,
+        retention: embedded::Retention::OFF,
         ..Config::new(dir.path())
     };
     let disk = Arc::new(store::disk::RealDisk);

@@ -237,3 +237,56 @@ impl Certificates {
         self.0.iter().for_each(|(name, text)| std::fs::write(dir.join(name), text).unwrap());
     }
 }
+
+#[tokio::test]
+async fn causes_have_keys_of_their_own_that_expire() {
+    let server = Server::start();
+    let sink = Recorder::new();
+    let config = |ttl: u64| {
+        let causes = Some(Duration::from_secs(ttl));
+        store::etcd::Config { causes, ..server.config("/registry") }
+    };
+    let store = server.connect(config(3600), sink.clone()).await;
+    let because = |write: Write, why: &str| Write { cause: why.as_bytes().to_vec(), ..write };
+    let commit = async |write: Write| store.commit(vec![write]).await.unwrap()[0].revision;
+    let first = commit(because(put("/a", "1", Precondition::Absent), "created")).await;
+    let second = commit(because(put("/a", "2", Precondition::Anything), "changed")).await;
+    server.etcdctl(&["put", "/registry/a", "foreign"]);
+    let gone = commit(because(support::delete("/a", Precondition::Anything), "deleted")).await;
+    // A key whose name continues the other's, as its separator does.
+    commit(because(put("/a#b", "1", Precondition::Absent), "other")).await;
+    let of = |limit| store::VersionQuery { key: "/a".to_owned(), limit, ..Default::default() };
+    let found = store.versions(of(0)).await.unwrap();
+    let text = |version: &store::Version| {
+        let value = match &version.content {
+            store::Content::Value(value) => String::from_utf8_lossy(value).into_owned(),
+            other => format!("{other:?}"),
+        };
+        (version.revision, String::from_utf8_lossy(&version.cause).into_owned(), value)
+    };
+    let versions: Vec<_> = found.versions.iter().map(text).collect();
+    let is = |at: usize, revision, cause: &str, value: &str| {
+        assert_eq!(versions[at], (revision, cause.to_owned(), value.to_owned()));
+    };
+    assert_eq!((versions.len(), found.is_limited), (4, false));
+    is(0, first, "created", r#"{"rv":"","value":"1"}"#);
+    is(1, second, "changed", r#"{"rv":"","value":"2"}"#);
+    is(2, second + 1, "", "foreign");
+    is(3, gone, "deleted", "Deleted");
+    let limited = store.versions(of(2)).await.unwrap();
+    assert_eq!((limited.versions, limited.is_limited), (found.versions[2..].to_vec(), true));
+    // Nobody else sees these keys: neither ranges nor the sink.
+    assert_eq!(store.range(everything()).await.unwrap().entries.len(), 1);
+    assert!(sink.events().iter().all(|event| event.key.starts_with("/a")));
+    let then = store.past_range(Range { revision: second, ..everything() }).await.unwrap();
+    assert_eq!((then.entries.len(), then.entries[0].revision), (1, second));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert!(store.revision_at(now + Duration::from_secs(1)).await.unwrap() >= gone);
+    assert!(matches!(store.revision_at(now - Duration::from_secs(60)).await, Err(Error::Compacted { .. })));
+    let short = server.connect(config(1), Recorder::new()).await;
+    short.commit(vec![because(put("/short", "1", Precondition::Absent), "brief")]).await.unwrap();
+    let causes = || server.etcdctl(&["get", "--keys-only", "--prefix", "tiphys-cause/registry/short#"]);
+    assert!(causes().contains("/short#"));
+    until("the end of its lease", || !causes().contains("/short#"));
+    assert!(short.get("/short").await.unwrap().is_some(), "the object has no lease");
+}

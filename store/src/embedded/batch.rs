@@ -1,6 +1,6 @@
 //! The writes of one batch: checked one after the other, acknowledged together.
 
-use super::format::{Builder, Mark};
+use super::format::{Builder, Mark, Record};
 use super::plan::{self, Head};
 use super::queue::Reply;
 use crate::{Committed, Durability, Error, Event, Op, Result, Write};
@@ -44,7 +44,7 @@ impl Batch {
     /// An expiry that is lost in a crash is repeated: it need not wait for the disk, nor trigger a write.
     pub(super) fn expire(&mut self, key: String, builder: &mut Builder, now: Duration) {
         if let Some(event) = plan::apply(&mut self.head, key, Op::Delete, None, now) {
-            builder.push_delete(event.revision, &event.key, &[]);
+            builder.push_record(&record(&event, &[], now, false));
             self.events.push(event);
         }
     }
@@ -59,10 +59,7 @@ impl Batch {
             Durability::Relaxed => self.relaxed |= event.is_some(),
         }
         let Some(event) = event else { return committed };
-        match &event.entry {
-            Some(entry) => builder.push_put(entry, &write.cause),
-            None => builder.push_delete(event.revision, &event.key, &write.cause),
-        }
+        builder.push_record(&record(&event, &write.cause, now, write.durability == Durability::Relaxed));
         self.events.push(event);
         committed
     }
@@ -79,6 +76,14 @@ impl Batch {
         for (reply, _) in self.answers {
             let _ = reply.send(Err(copy_error(error)));
         }
+    }
+}
+
+fn record<'a>(event: &'a Event, cause: &'a [u8], now: Duration, is_relaxed: bool) -> Record<'a> {
+    let time = now.as_millis() as u64;
+    match &event.entry {
+        Some(entry) => Record::of(entry, cause, time, is_relaxed),
+        None => Record { revision: event.revision, key: &event.key, value: None, expires: 0, cause, time, is_relaxed },
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use super::archive::Archive;
 use super::files;
 use super::format::{FileHeader, FileKind};
 use super::log::{Log, Position};
@@ -43,6 +44,7 @@ struct CompactionJob {
     header: FileHeader,
     entries: Entries,
     written: Arc<std::sync::atomic::AtomicU64>,
+    archive: Arc<Archive>,
     cancel: Arc<AtomicBool>,
 }
 
@@ -51,6 +53,7 @@ pub(crate) fn start(
     log: &mut Log,
     entries: Entries,
     compacted: Revision,
+    archive: Arc<Archive>,
     queue: Arc<Queue>,
 ) -> Result<CompactionHandle> {
     let replaced = log.bytes();
@@ -63,6 +66,7 @@ pub(crate) fn start(
         header,
         entries,
         written: log.written.clone(),
+        archive,
         cancel: cancel.clone(),
     };
     let run = move || {
@@ -77,6 +81,10 @@ pub(crate) fn start(
 
 impl CompactionJob {
     fn run(&self) -> Result<u64> {
+        // History is worth less than a log that shrinks.
+        if let Err(error) = self.archive.add(self.header.sequence, &self.cancel) {
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to keep the history of the replaced log");
+        }
         let path = files::state_path(&self.dir, self.header.sequence);
         let entries = self.entries.iter().map(|entry| match self.cancel.load(Ordering::Relaxed) {
             true => Err(io::ErrorKind::Interrupted.into()),
@@ -85,11 +93,15 @@ impl CompactionJob {
         let size = state::write(&*self.disk, &path, self.header, entries, &self.written)
             .map_err(|error| files::failed("write", &path, error))?;
         self.remove_replaced()?;
+        if let Err(error) = self.archive.prune() {
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to remove old history");
+        }
         Ok(size)
     }
 
     /// The replaced files are removed only after the state file has its final name durably.
     fn remove_replaced(&self) -> Result<()> {
+        let _files = self.archive.lock();
         let sequence = self.header.sequence;
         let listing = files::list(&*self.disk, &self.dir)?;
         let states = listing.states.iter().filter(|&&state| state < sequence);

@@ -20,6 +20,10 @@ pub(crate) fn state_path(dir: &Path, sequence: u64) -> PathBuf {
     dir.join(format!("state-{sequence:016x}"))
 }
 
+pub(crate) fn history_path(dir: &Path, sequence: u64) -> PathBuf {
+    dir.join(format!("history-{sequence:016x}"))
+}
+
 /// Incomplete files with this name are removed at the next start.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -32,6 +36,7 @@ pub(crate) fn temporary(path: &Path) -> PathBuf {
 pub(crate) struct Listing {
     pub logs: Vec<u64>,
     pub states: Vec<u64>,
+    pub histories: Vec<u64>,
     pub temporary: Vec<String>,
     pub has_version: bool,
 }
@@ -44,6 +49,8 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing> {
             listing.logs.push(sequence);
         } else if let Some(sequence) = sequence(&name, "state-") {
             listing.states.push(sequence);
+        } else if let Some(sequence) = sequence(&name, "history-") {
+            listing.histories.push(sequence);
         } else if name.ends_with(TEMPORARY) {
             listing.temporary.push(name);
         } else if name == VERSION_FILE {
@@ -52,6 +59,7 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing> {
     }
     listing.logs.sort_unstable();
     listing.states.sort_unstable();
+    listing.histories.sort_unstable();
     Ok(listing)
 }
 

@@ -24,6 +24,9 @@ pub(crate) enum FileKind {
     Log = 1,
     /// The entries of one revision, which replace every log file up to `sequence`.
     State = 2,
+    /// The writes between two revisions, behind the entries that they have changed. `revision` is that before the
+    /// writes, `reserved` that of the last one, and `compacted` is the time of the last one.
+    History = 3,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +92,7 @@ impl FileHeader {
         let kind = match kind {
             1 => FileKind::Log,
             2 => FileKind::State,
+            3 => FileKind::History,
             _ => return Err(HeaderError::FileType),
         };
         let (id, sequence, revision) = (fields.u64(), fields.u64(), fields.u64());
@@ -219,12 +223,9 @@ impl Builder {
         self.end - BATCH_HEADER
     }
 
-    pub(crate) fn push_put(&mut self, entry: &Entry, cause: &[u8]) {
-        self.push(Tag::Put, entry.revision, entry.expires, &entry.key, &entry.value, cause);
-    }
-
-    pub(crate) fn push_delete(&mut self, revision: Revision, key: &str, cause: &[u8]) {
-        self.push(Tag::Delete, revision, 0, key, &[], cause);
+    /// An entry of a state file.
+    pub(crate) fn push_entry(&mut self, entry: &Entry) {
+        self.push_record(&Record::of(entry, &[], 0, false));
     }
 
     pub(crate) fn push_raw(&mut self, bytes: &[u8]) {
@@ -233,20 +234,23 @@ impl Builder {
         self.end = self.bytes.len();
     }
 
-    fn push(&mut self, tag: Tag, revision: Revision, expires: u64, key: &str, value: &[u8], cause: &[u8]) {
+    pub(crate) fn push_record(&mut self, record: &Record<'_>) {
         self.bytes.truncate(self.end);
         let out = &mut self.bytes;
+        let (tag, value) = match record.value {
+            Some(value) => (Tag::Put, value),
+            None => (Tag::Delete, &[][..]),
+        };
         out.push(tag as u8);
-        put_u64(out, revision);
-        put_u64(out, expires);
-        for length in [key.len(), value.len(), cause.len()] {
+        put_u64(out, record.revision);
+        put_u64(out, record.expires);
+        for length in [record.key.len(), value.len(), record.cause.len()] {
             put_u32(out, length as u32);
         }
-        // Reserved for later versions.
-        put_u64(out, 0);
-        out.extend_from_slice(key.as_bytes());
+        put_u64(out, record.time << 1 | u64::from(record.is_relaxed));
+        out.extend_from_slice(record.key.as_bytes());
         out.extend_from_slice(value);
-        out.extend_from_slice(cause);
+        out.extend_from_slice(record.cause);
         self.end = self.bytes.len();
         self.count += 1;
     }
@@ -293,6 +297,21 @@ pub struct Record<'a> {
     pub expires: u64,
     /// The cause of the write; empty if there is none or compaction has dropped it.
     pub cause: &'a [u8],
+    /// The time of the write in milliseconds since the Unix epoch; 0 if it is not known.
+    pub time: u64,
+    /// The writer did not wait for the disk.
+    pub is_relaxed: bool,
+}
+
+impl<'a> Record<'a> {
+    pub(crate) fn of(entry: &'a Entry, cause: &'a [u8], time: u64, is_relaxed: bool) -> Record<'a> {
+        let Entry { key, value, revision, expires } = entry;
+        Record { revision: *revision, key, value: Some(value), expires: *expires, cause, time, is_relaxed }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        (RECORD_HEADER + self.key.len() + self.value.map_or(0, <[u8]>::len) + self.cause.len()) as u64
+    }
 }
 
 /// The records of a batch with a valid checksum. `None` instead of a record ends the iteration: no version of this
@@ -321,6 +340,8 @@ impl<'a> Records<'a> {
         let mut fields = Fields(&head[1..]);
         let (revision, expires) = (fields.u64(), fields.u64());
         let (key, value, cause) = (fields.u32() as usize, fields.u32() as usize, fields.u32() as usize);
+        // Earlier versions wrote 0.
+        let stamp = fields.u64();
         let (key, rest) = rest.split_at_checked(key)?;
         let (value, rest) = rest.split_at_checked(value)?;
         let (cause, rest) = rest.split_at_checked(cause)?;
@@ -330,7 +351,8 @@ impl<'a> Records<'a> {
             2 => None,
             _ => return None,
         };
-        Some(Record { revision, key: std::str::from_utf8(key).ok()?, value, expires, cause })
+        let key = std::str::from_utf8(key).ok()?;
+        Some(Record { revision, key, value, expires, cause, time: stamp >> 1, is_relaxed: stamp & 1 == 1 })
     }
 }
 
@@ -372,11 +394,14 @@ mod tests {
         BatchPosition { kind: BatchKind::Writes, id: 7, chain: 3, first: 10, last: 11, reserved: 20 }
     }
 
+    const DELETE: Record<'_> =
+        Record { revision: 11, key: "c", value: None, expires: 0, cause: b"", time: u64::MAX >> 1, is_relaxed: false };
+
     fn sample() -> Builder {
         let mut builder = Builder::new();
         let entry = Entry { key: "a/b".into(), value: vec![1, 2, 3].into(), revision: 10, expires: 99 };
-        builder.push_put(&entry, b"why");
-        builder.push_delete(11, "c", b"");
+        builder.push_record(&Record::of(&entry, b"why", 5, true));
+        builder.push_record(&DELETE);
         builder
     }
 
@@ -391,9 +416,9 @@ mod tests {
         assert_eq!((header.first, header.last, header.reserved), (10, 11, 20));
         assert_eq!(header.size(), SECTOR);
         let records: Option<Vec<_>> = Records(&bytes[BATCH_HEADER..BATCH_HEADER + header.payload]).collect();
-        let put = Record { revision: 10, key: "a/b", value: Some(&[1, 2, 3]), expires: 99, cause: b"why" };
-        let delete = Record { revision: 11, key: "c", value: None, expires: 0, cause: b"" };
-        assert_eq!(records, Some(vec![put, delete]));
+        let value = Some(&[1, 2, 3][..]);
+        let put = Record { revision: 10, key: "a/b", value, expires: 99, cause: b"why", time: 5, is_relaxed: true };
+        assert_eq!(records, Some(vec![put, DELETE]));
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl DirectoryLock {
             compacted: scanned.end.revision,
             chain: scanned.end.chain,
         };
-        if scanned.listing.logs.is_empty() {
+        if scanned.listing.logs.is_empty() && scanned.listing.histories.is_empty() {
             return Ok((before, before));
         }
         let path = files::state_path(dir, header.sequence);
@@ -79,6 +79,10 @@ impl DirectoryLock {
             .map_err(|error| files::failed("write", &path, error))?;
         let listing = files::list(&RealDisk, dir)?;
         load::remove_remains(&RealDisk, dir, &listing, &LogEnd { sequence: header.sequence, ..LogEnd::default() })?;
+        for &sequence in &listing.histories {
+            let path = files::history_path(dir, sequence);
+            RealDisk.remove(&path).map_err(|error| files::failed("remove", &path, error))?;
+        }
         let after = sizes(dir, &files::list(&RealDisk, dir)?)?.iter().map(|(_, size)| size).sum();
         Ok((before, after))
     }
@@ -197,6 +201,7 @@ fn check_exists(dir: &Path, listing: &Listing) -> Result<()> {
 fn sizes(dir: &Path, listing: &Listing) -> Result<Vec<(String, u64)>> {
     let states = listing.states.iter().map(|&sequence| files::state_path(dir, sequence));
     let logs = listing.logs.iter().map(|&sequence| files::log_path(dir, sequence));
+    let histories = listing.histories.iter().map(|&sequence| files::history_path(dir, sequence));
     let size = |path: PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match std::fs::metadata(&path) {
@@ -206,5 +211,5 @@ fn sizes(dir: &Path, listing: &Listing) -> Result<Vec<(String, u64)>> {
             Err(error) => Err(files::failed("read", &path, error)),
         }
     };
-    states.chain(logs).map(size).collect()
+    states.chain(logs).chain(histories).map(size).collect()
 }

@@ -12,7 +12,7 @@ use crate::{Result, Revision};
 const CHUNK: usize = 4 << 20;
 
 /// The revision of an empty store: 0 is before every write, and no list may have it.
-const FIRST_REVISION: Revision = 1;
+pub(super) const FIRST_REVISION: Revision = 1;
 
 /// The end of the log, and what the next batch must continue.
 #[derive(Debug, Clone, Copy, Default)]
@@ -89,8 +89,26 @@ pub(crate) fn scan_state(
     id: Option<u64>,
     visit: &mut RecordVisitor<'_>,
 ) -> Result<LogEnd> {
+    scan_records(disk, path, FileKind::State, id, visit)
+}
+
+/// The header of a file, and its size.
+pub(super) fn read_header(disk: &dyn Disk, path: &Path, kind: FileKind, id: Option<u64>) -> Result<(FileHeader, u64)> {
     let mut reader = Reader::open(disk, path.to_owned())?;
-    let header = reader.expect_header(FileKind::State, id)?;
+    let header = reader.expect_header(kind, id)?;
+    Ok((header, reader.size))
+}
+
+/// Reads a file that was written as a whole.
+pub(super) fn scan_records(
+    disk: &dyn Disk,
+    path: &Path,
+    kind: FileKind,
+    id: Option<u64>,
+    visit: &mut RecordVisitor<'_>,
+) -> Result<LogEnd> {
+    let mut reader = Reader::open(disk, path.to_owned())?;
+    let header = reader.expect_header(kind, id)?;
     let (mut chain, mut count) = (header.chain, 0u64);
     loop {
         let batch = match reader.next(header.id)? {

@@ -28,70 +28,83 @@ pub(crate) fn write(
     entries: impl Iterator<Item = io::Result<Arc<Entry>>>,
     written: &AtomicU64,
 ) -> io::Result<u64> {
-    let temporary = files::temporary(path);
-    let result = write_file(&*disk.create(&temporary)?, header, entries, written);
-    let size = match result {
-        Ok(size) => size,
-        Err(error) => {
-            // The space is needed; if it cannot be removed now, it is at the next start.
-            let _ = disk.remove(&temporary);
-            return Err(error);
-        }
-    };
-    disk.rename(&temporary, path)?;
-    // A lone file name has an empty parent.
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    disk.sync_dir(dir.unwrap_or(Path::new(".")))?;
-    Ok(size)
-}
-
-fn write_file(
-    file: &dyn DiskFile,
-    header: FileHeader,
-    entries: impl Iterator<Item = io::Result<Arc<Entry>>>,
-    written: &AtomicU64,
-) -> io::Result<u64> {
-    file.write_at(&header.encode(), 0)?;
-    let mut out = Output { file, header, offset: SECTOR as u64, synced: 0, chain: header.chain };
-    let mut builder = Builder::new();
-    let mut count = 0u64;
+    let mut file = RecordFile::create(disk, path, header)?;
     for entry in entries {
-        builder.push_put(&*entry?, &[]);
-        count += 1;
-        if builder.len() >= BATCH_BYTES {
-            out.write(&mut builder, BatchKind::Entries, None)?;
-        }
+        let entry = entry?;
+        file.push(|builder| builder.push_entry(&entry))?;
     }
-    out.write(&mut builder, BatchKind::Entries, None)?;
-    out.write(&mut builder, BatchKind::End, Some(count as u32))?;
-    file.sync_data()?;
-    written.fetch_add(out.offset, Ordering::Relaxed);
-    Ok(out.offset)
+    file.finish(written)
 }
 
-struct Output<'a> {
-    file: &'a dyn DiskFile,
+/// A file of records that has its name only once it is complete. Dropping it before removes it.
+pub(super) struct RecordFile<'a> {
+    disk: &'a dyn Disk,
+    path: &'a Path,
+    file: Box<dyn DiskFile>,
     header: FileHeader,
+    builder: Builder,
+    /// The number of records.
+    count: u64,
     offset: u64,
     synced: u64,
     chain: u32,
+    is_finished: bool,
 }
 
-impl Output<'_> {
-    fn write(&mut self, builder: &mut Builder, kind: BatchKind, count: Option<u32>) -> io::Result<()> {
+impl<'a> RecordFile<'a> {
+    pub(super) fn create(disk: &'a dyn Disk, path: &'a Path, header: FileHeader) -> io::Result<RecordFile<'a>> {
+        let file = disk.create(&files::temporary(path))?;
+        let (builder, offset) = (Builder::new(), SECTOR as u64);
+        let chain = header.chain;
+        let created =
+            RecordFile { disk, path, file, header, builder, count: 0, offset, synced: 0, chain, is_finished: false };
+        created.file.write_at(&header.encode(), 0)?;
+        Ok(created)
+    }
+
+    pub(super) fn push(&mut self, push: impl FnOnce(&mut Builder)) -> io::Result<()> {
+        push(&mut self.builder);
+        self.count += 1;
+        if self.builder.len() >= BATCH_BYTES { self.write(BatchKind::Entries, None) } else { Ok(()) }
+    }
+
+    /// Writes the rest, and renames the file. Returns its size.
+    pub(super) fn finish(mut self, written: &AtomicU64) -> io::Result<u64> {
+        self.write(BatchKind::Entries, None)?;
+        self.write(BatchKind::End, Some(self.count as u32))?;
+        self.file.sync_data()?;
+        written.fetch_add(self.offset, Ordering::Relaxed);
+        self.disk.rename(&files::temporary(self.path), self.path)?;
+        self.is_finished = true;
+        // A lone file name has an empty parent.
+        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        self.disk.sync_dir(dir.unwrap_or(Path::new(".")))?;
+        Ok(self.offset)
+    }
+
+    fn write(&mut self, kind: BatchKind, count: Option<u32>) -> io::Result<()> {
         let FileHeader { id, revision, reserved, .. } = self.header;
         let seal = BatchPosition { kind, id, chain: self.chain, first: revision, last: revision, reserved };
-        let count = count.unwrap_or(builder.count());
-        let (bytes, crc) = builder.seal_counted(seal, count);
+        let count = count.unwrap_or(self.builder.count());
+        let (bytes, crc) = self.builder.seal_counted(seal, count);
         self.file.write_at(bytes, self.offset)?;
         self.offset += bytes.len() as u64;
         self.chain = crc;
-        builder.clear();
+        self.builder.clear();
         if self.offset - self.synced >= SYNC_BYTES {
             self.file.sync_data()?;
             self.synced = self.offset;
         }
         Ok(())
+    }
+}
+
+impl Drop for RecordFile<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // The space is needed; if it cannot be removed now, it is at the next start.
+            let _ = self.disk.remove(&files::temporary(self.path));
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Config;
+use super::archive::Archive;
 use super::batch::{Batch, copy_error};
 use super::compaction::{self, CompactionHandle, CompactionResult};
 use super::expiries::Expiries;
@@ -44,6 +45,7 @@ pub(crate) struct Writer {
     /// A sync has failed: nothing is written any more.
     pub broken: Option<Error>,
     pub compaction: Option<CompactionHandle>,
+    pub archive: Arc<Archive>,
     /// A log below this size is not compacted; increased after a failed attempt.
     pub compact_above: u64,
     /// Held until the last byte is written.
@@ -215,7 +217,7 @@ impl Writer {
             return;
         }
         let (entries, compacted) = (self.head.entries.clone(), self.feed.compacted());
-        match compaction::start(&mut self.log, entries, compacted, self.queue.clone()) {
+        match compaction::start(&mut self.log, entries, compacted, self.archive.clone(), self.queue.clone()) {
             Ok(running) => self.compaction = Some(running),
             Err(error) => self.delay_compaction(&error),
         }

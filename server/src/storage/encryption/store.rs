@@ -3,10 +3,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use store::{
-    BoxFuture, Committed, Entry, Error, Event, Op, Page, Range, Result, Revision, Sink, Store, Template, Watch,
-    WatchResponse, Write,
+    BoxFuture, Committed, Content, Entry, Error, Event, Op, Page, Range, Result, Revision, Sink, Store, Template,
+    Version, VersionQuery, Versions, Watch, WatchResponse, Write,
 };
 
 use super::{Encryption, ValueError};
@@ -25,6 +26,22 @@ impl EncryptedStore {
             }
         }
         Ok(writes)
+    }
+
+    fn opened_page(&self, mut page: Page) -> Result<Page> {
+        let open = |entry| self.encryption.open_past(entry).map(|(entry, _)| entry).map_err(unavailable);
+        page.entries = page.entries.into_iter().map(open).collect::<Result<_>>()?;
+        Ok(page)
+    }
+
+    /// A past value, or why it cannot be read: its key may no longer exist.
+    fn readable(&self, key: &str, version: &Version) -> Content {
+        let Content::Value(value) = &version.content else { return version.content.clone() };
+        let (key, value, revision) = (key.into(), value.clone(), version.revision);
+        match self.encryption.open_past(Arc::new(Entry { key, value, revision, expires: 0 })) {
+            Ok((entry, _)) => Content::Value(entry.value.clone()),
+            Err(problem) => Content::Unreadable(problem.to_string()),
+        }
     }
 
     fn opened(&self, entry: Arc<Entry>) -> Result<Arc<Entry>> {
@@ -64,12 +81,7 @@ impl Store for EncryptedStore {
     }
 
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
-        Box::pin(async move {
-            let mut page = self.inner.range(range).await?;
-            let open = |entry| self.encryption.open_past(entry).map(|(entry, _)| entry).map_err(unavailable);
-            page.entries = page.entries.into_iter().map(open).collect::<Result<_>>()?;
-            Ok(page)
-        })
+        Box::pin(async move { self.opened_page(self.inner.range(range).await?) })
     }
 
     fn commit(&self, writes: Vec<Write>) -> BoxFuture<'_, Result<Vec<Committed>>> {
@@ -90,6 +102,25 @@ impl Store for EncryptedStore {
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
         self.inner.compact(revision)
+    }
+
+    fn versions(&self, query: VersionQuery) -> BoxFuture<'_, Result<Versions>> {
+        Box::pin(async move {
+            let key = query.key.clone();
+            let mut found = self.inner.versions(query).await?;
+            for version in &mut found.versions {
+                version.content = self.readable(&key, version);
+            }
+            Ok(found)
+        })
+    }
+
+    fn past_range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(async move { self.opened_page(self.inner.past_range(range).await?) })
+    }
+
+    fn revision_at(&self, time: Duration) -> BoxFuture<'_, Result<Revision>> {
+        self.inner.revision_at(time)
     }
 
     /// The snapshot contains the encrypted values.
