@@ -53,6 +53,8 @@ pub struct Config {
     pub clock: SharedClock,
     /// Whether each write is stored with its cause.
     pub records_causes: bool,
+    /// How much of the past the store keeps.
+    pub history: store::embedded::Retention,
     /// None if the server has no client certificate for kubelets: any kubelet is then accepted, as upstream does.
     pub kubelets: Option<Arc<kubelets::Kubelets>>,
     pub accepts: accept::ConnectionFilter,
@@ -80,6 +82,7 @@ impl Default for Config {
             encryption: None,
             clock: SharedClock::default(),
             records_causes: true,
+            history: store::embedded::Retention::default(),
             kubelets: None,
             accepts: accept::ConnectionFilter::default(),
             aggregation: aggregation::Config::default(),

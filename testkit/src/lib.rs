@@ -158,7 +158,7 @@ async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config
 async fn try_boot(
     dir: &std::path::Path,
     etcd: Option<&Etcd>,
-    config: server::Config,
+    mut config: server::Config,
     change: impl FnOnce(&mut Plan, &Pki),
 ) -> cluster::error::Result<(ControlPlane, Client)> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
@@ -168,10 +168,9 @@ async fn try_boot(
     let tokens = own.tokens().expect("a key");
     let engine = match etcd {
         None => Engine::Embedded(dir.join("store")),
-        Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
+        Some(etcd) => Engine::Etcd(Box::new(etcd_config(etcd, &mut config))),
     };
     let addresses = ["InternalIP".to_string()];
-    let mut config = config;
     config.kubelets = Some(credentials::kubelets(&current, &addresses, std::time::Duration::from_secs(5))?);
     let mut plan = Plan {
         engine,
@@ -197,4 +196,11 @@ async fn try_boot(
     let (ca, admin) = current.admin.expect("an administrator");
     let client = Client::new(running.address, &ca, &admin);
     Ok((running, client))
+}
+
+/// As `kube-apiserver` has it: the prefix is that of etcd's keys, and causes are kept beside them.
+fn etcd_config(etcd: &Etcd, config: &mut server::Config) -> store::etcd::Config {
+    let prefix = std::mem::take(&mut config.storage_prefix);
+    let causes = config.history.is_on().then_some(config.history.age);
+    store::etcd::Config { prefix, causes, ..store::etcd::Config::new(vec![etcd.endpoint()]) }
 }

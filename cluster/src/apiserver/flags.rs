@@ -15,7 +15,9 @@ use super::authorization;
 use crate::error::Result;
 pub use crate::flags::flag;
 use crate::flags::switch;
-use crate::flags::values::{boolean, cidrs, duration, log_format, log_level, names, parsed, port_range, unknown};
+use crate::flags::values::{
+    boolean, cidrs, duration, log_format, log_level, names, parsed, port_range, retention, unknown,
+};
 use crate::logs::{Format as LogFormat, Level};
 
 /// The parsed flags.
@@ -229,6 +231,14 @@ static FLAGS: &[Flag] = &[
         flags.config.limits.goaway_chance = chance;
         Ok(())
     }),
+    flag(
+        "history-retention",
+        "how long and how large old versions of objects are kept; 0 for none [24h,64Mi]",
+        |flags, value| {
+            flags.config.history = retention(value, flags.config.history)?;
+            Ok(())
+        },
+    ),
     flag("http2-max-streams-per-connection", "concurrent requests per HTTP/2 connection [100]", |flags, value| {
         let streams: u32 = parsed(value)?;
         flags.config.limits.http2_max_streams = if streams == 0 { 100 } else { streams };
@@ -286,6 +296,10 @@ static FLAGS: &[Flag] = &[
     }),
     flag("proxy-client-key-file", "key of --proxy-client-cert-file", |flags, value| {
         flags.proxy_client_key_file = Some(value.into());
+        Ok(())
+    }),
+    switch("record-causes", "store each write with who wrote it and why [true]", |flags, value| {
+        flags.config.records_causes = boolean(value)?;
         Ok(())
     }),
     flag("request-timeout", "timeout of a request [1m]", |flags, value| {

@@ -16,6 +16,7 @@ use server::aggregation::{IdentityError, ReadIdentity};
 use server::outbound::callout::Identity;
 use server::storage::encryption::Encryption;
 use server::tls::Serving;
+use store::embedded::Retention;
 
 use crate::control_plane::addons;
 use crate::control_plane::{self, ControlPlane, Engine, Plan};
@@ -279,6 +280,7 @@ fn etcd(flags: &Flags) -> store::etcd::Config {
     config.ca_file.clone_from(&flags.etcd_ca_file);
     config.cert_file.clone_from(&flags.etcd_cert_file);
     config.key_file.clone_from(&flags.etcd_key_file);
+    config.causes = Some(flags.config.history).filter(Retention::is_on).map(|history| history.age);
     config.compact_interval = Some(flags.etcd_compaction_interval).filter(|interval| !interval.is_zero());
     config
 }

@@ -381,7 +381,8 @@ pub async fn open(engine: Engine, config: server::Config, auth: Authentication) 
         Engine::Embedded(dir) => {
             let caches = caches(&config, server::storage::resource::adopt_own);
             tracing::info!(dir = %dir.display(), "opening the embedded store");
-            let store = store::embedded::open_dir(dir, sink(&config, &caches, ""))?;
+            let files = store::embedded::Config { retention: config.history, ..store::embedded::Config::new(dir) };
+            let store = store::embedded::open(files, Arc::new(store::disk::RealDisk), sink(&config, &caches, ""))?;
             Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, false).await?)
         }
         Engine::Memory => {

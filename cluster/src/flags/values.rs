@@ -3,7 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use api::quantity::Quantity;
 use stdx::cidr::{InvalidCidr, IpNet};
+use store::embedded::Retention;
 use thiserror::Error;
 
 use crate::logs::{Format, Level};
@@ -20,6 +22,8 @@ pub(crate) enum ValueError {
     Boolean(String),
     #[error(transparent)]
     Cidr(#[from] InvalidCidr),
+    #[error("{0:?} is neither a duration such as 24h, nor a size such as 64Mi, nor both with a comma")]
+    Retention(String),
     #[error("{0:?} must be one CIDR, or one per IP family")]
     Families(String),
     #[error("{0:?} is not a valid port range, such as 30000-32767")]
@@ -61,6 +65,23 @@ pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
         rest = &rest[digits + letters..];
     }
     Ok(total)
+}
+
+/// How much history is kept: an age, a size such as `64Mi`, or both; what is not given stays. 0 is none.
+pub(crate) fn retention(text: &str, default: Retention) -> Result<Retention, ValueError> {
+    let mut kept = default;
+    for part in text.split(',') {
+        match (duration(part), Quantity::parse(part)) {
+            (_, Ok(size)) if size.is_zero() => return Ok(Retention::OFF),
+            (Ok(age), _) => kept.age = age,
+            (Err(_), Ok(size)) => {
+                let bytes = size.as_int().and_then(|bytes| u64::try_from(bytes).ok());
+                kept.bytes = bytes.ok_or_else(|| ValueError::Retention(text.to_string()))?;
+            }
+            _ => return Err(ValueError::Retention(text.to_string())),
+        }
+    }
+    Ok(kept)
 }
 
 /// A list of names, separated by commas.
@@ -151,6 +172,24 @@ mod tests {
             [("2562047h", Some(9_223_369_200_000)), ("2562048h", None), ("5000000000000000h5000000000000000h", None)];
         for (text, want) in cases.into_iter().chain(bad).chain(long) {
             assert_eq!(duration(text).ok().map(|got| got.as_millis()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn parses_retentions() {
+        let default = Retention::default();
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        for (text, expected) in [
+            ("1h", Some(Retention { age: hours(1), ..default })),
+            ("1Gi", Some(Retention { bytes: 1 << 30, ..default })),
+            ("48h,128Mi", Some(Retention { bytes: 128 << 20, age: hours(48) })),
+            ("0", Some(Retention::OFF)),
+            ("0s", None),
+            ("always", None),
+            ("-1Mi", None),
+            ("", None),
+        ] {
+            assert_eq!(retention(text, default).ok().filter(|kept| text != "0s" || kept.is_on()), expected, "{text:?}");
         }
     }
 

@@ -10,6 +10,7 @@ use crate::apiserver::flags::{self as apiserver_flags, Flags as ApiserverFlags};
 use crate::component::flags::{HasCommon, Table};
 use crate::error::{Error, Result};
 use crate::flags::Flag;
+use crate::flags::values::{ValueError, retention};
 use crate::{controller_manager, kube_scheduler, node};
 
 #[derive(clap::Args, Default)]
@@ -29,6 +30,9 @@ pub(crate) struct ComponentArguments {
     /// A flag of kubelet; can be repeated
     #[arg(long = "kubelet-arg", value_name = "FLAG=VALUE", allow_hyphen_values = true)]
     pub kubelet: Vec<String>,
+    /// How long and how large old versions of objects are kept, for `tiphys history`; 0 for none [default: 24h,64Mi]
+    #[arg(long = "history-retention", value_name = "AGE,SIZE")]
+    history_retention: Option<String>,
 }
 
 /// Flags that `up` decides itself, and why.
@@ -88,6 +92,7 @@ impl ComponentArguments {
             named("controller-manager-arg", &self.manager),
             named("scheduler-arg", &self.scheduler),
             named("kubelet-arg", &self.kubelet),
+            named("history-retention", self.history_retention.as_slice()),
         ]
         .concat()
     }
@@ -98,6 +103,10 @@ impl ComponentArguments {
         let words = checked(FLAG, &self.apiserver, |name| owner(APISERVER, name))?;
         let (mut flags, given) = apiserver_flags::parse_noting(&words).map_err(|error| named(FLAG, error))?;
         let is_given = |name: &str| given.contains(&name);
+        if let Some(text) = &self.history_retention {
+            let wrong = |error: ValueError| Error::Flags(vec![format!("--history-retention: {error}")]);
+            flags.config.history = retention(text, flags.config.history).map_err(wrong)?;
+        }
         flags.data_dir = Some(data_dir.to_path_buf());
         (flags.bind_address, flags.secure_port) = (listen.ip(), listen.port());
         if !is_given("authorization-mode") && !is_given("authorization-config") {
@@ -181,7 +190,27 @@ mod tests {
             manager: words(manager),
             scheduler: words(scheduler),
             kubelet: words(kubelet),
+            history_retention: None,
         }
+    }
+
+    #[test]
+    fn retention_of_history_is_a_flag_of_up_too() {
+        let listen = "127.0.0.1:6443".parse().expect("an address");
+        let with = |text: &str| {
+            let arguments =
+                ComponentArguments { history_retention: Some(text.to_string()), ..ComponentArguments::default() };
+            assert_eq!(arguments.words(), [format!("--history-retention={text}")]);
+            arguments
+                .apiserver(Path::new("/d"), listen)
+                .map(|flags| flags.config.history)
+                .map_err(|error| error.describe())
+        };
+        assert_eq!(with("0").map(|history| history.is_on()), Ok(false));
+        assert_eq!(with("1h,1Mi").map(|history| (history.age.as_secs(), history.bytes)), Ok((3600, 1 << 20)));
+        assert!(with("forever").expect_err("no duration").contains("--history-retention: \"forever\""));
+        let history = apiserver(&["history-retention=2Mi"]).expect("flags").config.history;
+        assert_eq!(history.bytes, 2 << 20);
     }
 
     fn apiserver(words: &[&str]) -> std::result::Result<ApiserverFlags, String> {

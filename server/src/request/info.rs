@@ -7,6 +7,9 @@ pub use api::query::Query;
 pub(crate) use api::query::percent_decode;
 use http::Method;
 
+/// The prefix of the past of objects; their path in the API follows.
+pub(crate) const HISTORY: &str = "/tiphys/v1/history/";
+
 /// The parts of a path: `/apis/apps/v1/namespaces/prod/deployments/web/scale`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestInfo {
@@ -27,6 +30,11 @@ pub struct RequestInfo {
 impl RequestInfo {
     /// Parses the path of a request.
     pub fn parse(method: &Method, path: &str, query: &Query) -> RequestInfo {
+        // The past of an object is authorized as a read of the object.
+        if let Some(of) = path.strip_prefix(HISTORY) {
+            let info = RequestInfo::parse(method, &format!("/{of}"), &Query::default());
+            return RequestInfo { path: path.to_string(), ..info };
+        }
         let mut info = RequestInfo { path: path.to_string(), verb: plain_verb(method), ..RequestInfo::default() };
         let parts = segments(path.trim_matches('/'));
         let mut parts: &[Cow<'_, str>] = &parts;
@@ -148,6 +156,9 @@ mod tests {
             ("GET", "/tiphys/v1/why/a/b", "get  v1 a pods b "),
             ("POST", "/tiphys/v1/why/a", "create  v1 a pods  "),
             ("GET", "/tiphys/v1/why/a/b/c", "get      "),
+            ("GET", "/tiphys/v1/history/apis/apps/v1/namespaces/a/deployments/b", "get apps v1 a deployments b "),
+            ("GET", "/tiphys/v1/history/api/v1/secrets", "list  v1  secrets  "),
+            ("GET", "/tiphys/v1/history/healthz", "get      "),
         ];
         for (method, path, want) in cases {
             let method: Method = method.parse().expect("a method");

@@ -2,6 +2,7 @@
 
 pub(crate) mod discovery;
 pub mod health;
+mod history;
 pub mod openapi;
 pub(crate) mod openid;
 pub(crate) mod router;

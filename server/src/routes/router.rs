@@ -12,7 +12,7 @@ use crate::fairness;
 use crate::registry::{subresources, usage, verbs};
 use crate::request::head::RequestHead;
 use crate::routes::Routes;
-use crate::routes::{discovery, health, openapi, tunnel, why};
+use crate::routes::{discovery, health, history, openapi, tunnel, why};
 use crate::storage::resource::Resource;
 
 pub(crate) async fn route(routes: &Routes, call: &mut Call) -> Result<HttpResponse, Status> {
@@ -21,6 +21,9 @@ pub(crate) async fn route(routes: &Routes, call: &mut Call) -> Result<HttpRespon
     }
     if call.head.path.starts_with(why::ROOT) && call.head.info.is_resource {
         return Box::pin(why::route(routes, call)).await;
+    }
+    if history::serves(&call.head.path) && call.head.info.is_resource {
+        return Box::pin(history::route(routes, call)).await;
     }
     if let Some(service) = find_extension(routes, &call.head) {
         return Box::pin(aggregation::forward(&routes.aggregator, &service, call)).await;
