@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::command::Command;
-use crate::commands::ROOT;
+use crate::commands::{PAST, ROOT};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::flags::{ParseError, Values, parse};
@@ -14,8 +14,17 @@ use stdx::suggest;
 
 /// Runs a command line without the program's name; returns the exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    main_of(&ROOT, arguments)
+}
+
+/// The same for the commands about the past, which are those of `tiphys` and not of kubectl.
+pub fn main_of_past(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    main_of(&PAST, arguments)
+}
+
+fn main_of(root: &'static Command, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<String> = arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
-    match run(arguments) {
+    match run(root, arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let (text, code) = error.report();
@@ -25,9 +34,12 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn run(arguments: Vec<String>) -> Result<()> {
-    let (arguments, is_alias) = kuberc::expand_alias(arguments).map_err(kuberc::failed)?;
-    let (command, path, rest) = find(&arguments)?;
+fn run(root: &'static Command, arguments: Vec<String>) -> Result<()> {
+    let (arguments, is_alias) = match std::ptr::eq(root, &ROOT) {
+        true => kuberc::expand_alias(arguments).map_err(kuberc::failed)?,
+        false => (arguments, false),
+    };
+    let (command, path, rest) = find(root, &arguments)?;
     let Some(function) = command.run else { return group_help(command, &path, &rest) };
     let mut groups: Vec<&[crate::flags::Flag]> = command.flags.to_vec();
     groups.push(GLOBALS);
@@ -84,8 +96,8 @@ fn usage(error: &ParseError, groups: &[&[crate::flags::Flag]], path: &str, code:
 }
 
 /// The command that the arguments name, its path, and the arguments without the names. Global flags may come first.
-fn find(arguments: &[String]) -> Result<(&'static Command, String, Vec<String>)> {
-    let (mut command, mut path) = (&ROOT, "kubectl".to_string());
+fn find(root: &'static Command, arguments: &[String]) -> Result<(&'static Command, String, Vec<String>)> {
+    let (mut command, mut path) = (root, root.name.to_string());
     let mut rest: Vec<String> = Vec::new();
     let mut left = arguments;
     while !command.children.is_empty() {

@@ -24,4 +24,4 @@ mod preferences;
 mod print;
 mod transport;
 
-pub use cli::main;
+pub use cli::{main, main_of_past};

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Some(runtime::zygote::COMMAND) => runtime::zygote::main(),
         Some(hosts::init::HOST_COMMAND) => hosts::init::run_host(arguments),
         Some(hosts::init::INIT_COMMAND) => hosts::init::run_init(arguments),
+        Some("history" | "diff" | "undo") => kubectl::main_of_past(std::env::args_os().skip(1)),
         Some("kubectl") => kubectl::main(std::env::args_os().skip(2)),
         Some("hello") => runtime::hello::main(arguments),
         Some("cri") => runtime::cli::main(std::iter::once("tiphys cri".to_string()).chain(arguments)),

@@ -39,6 +39,7 @@ use why::{WhyRequest, WhySubject};
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
 #[command(after_help = "More commands, each with its own --help:
   tiphys cri     runs the container runtime with a CRI socket for any kubelet
+  tiphys history, diff, undo  show what objects were, and restore them
   tiphys images  pulls, lists, imports, exports and removes images
   tiphys hello   runs the small web server of the demo image
   tiphys bench   runs benchmarks")]

@@ -29,6 +29,7 @@ mod logs;
 mod metadata;
 mod nodes;
 mod options;
+mod past;
 mod plugin;
 mod pods;
 mod port_forward;
@@ -46,6 +47,8 @@ mod wait;
 mod watching;
 
 use crate::command::Command;
+
+pub(crate) use past::PAST;
 
 /// `kubectl`.
 pub(crate) static ROOT: Command = Command {

@@ -27,6 +27,8 @@ pub(crate) struct Select {
     /// A type without names means all of its objects.
     pub(crate) allows_types: bool,
     pub(crate) subresource: String,
+    /// The revision or the time of the objects, if it is not now.
+    pub(crate) at: String,
     /// Objects of a page; 0 for all at once.
     pub(crate) chunk: Option<i64>,
     /// Objects of files are read from the server.
@@ -83,6 +85,7 @@ impl Select {
             is_all: flags.bool("all"),
             all_namespaces: flags.bool("all-namespaces"),
             subresource: flags.str("subresource").to_string(),
+            at: flags.str("at").to_string(),
             is_latest: true,
             is_local: flags.bool("local"),
             ..Select::default()
@@ -119,14 +122,13 @@ impl Select {
                 Ok(())
             }
             Target::Object { resource, namespace, name } => {
-                let object = get_object(context, &resource, &namespace, &name, &self.subresource).await?;
+                let object = self.get(context, &resource, &namespace, &name).await?;
                 found.infos.push(Info { resource, namespace, name, object, source: String::new() });
                 Ok(())
             }
             Target::File(info) if self.is_latest && !self.is_local && !self.is_by_name => {
                 let mut info = *info;
-                info.object =
-                    get_object(context, &info.resource, &info.namespace, &info.name, &self.subresource).await?;
+                info.object = self.get(context, &info.resource, &info.namespace, &info.name).await?;
                 found.infos.push(info);
                 Ok(())
             }
@@ -134,6 +136,14 @@ impl Select {
                 found.infos.push(*info);
                 Ok(())
             }
+        }
+    }
+
+    async fn get(&self, context: &Context, resource: &Resource, namespace: &str, name: &str) -> Result<Tree> {
+        let path = resource.object_path(namespace, name);
+        match self.at.as_str() {
+            "" => get_object(context, resource, namespace, name, &self.subresource).await,
+            at => get_named(context, Request::get(path).at(at), namespace).await,
         }
     }
 
@@ -146,6 +156,7 @@ impl Select {
             field_selector: self.field_selector.clone(),
             chunk,
             accept: String::new(),
+            at: self.at.clone(),
             extra: Vec::new(),
         }
     }
@@ -415,6 +426,8 @@ pub(crate) struct ListQuery {
     pub(crate) chunk: i64,
     /// The media type, if it is not JSON.
     pub(crate) accept: String,
+    /// The revision or the time of the objects, if it is not now.
+    pub(crate) at: String,
     pub(crate) extra: Vec<(&'static str, String)>,
 }
 
@@ -426,7 +439,8 @@ impl ListQuery {
             .query("labelSelector", &self.selector)
             .query("fieldSelector", &self.field_selector)
             .query("limit", limit)
-            .query("continue", token);
+            .query("continue", token)
+            .at(&self.at);
         for (name, value) in &self.extra {
             request = request.query(name, value);
         }

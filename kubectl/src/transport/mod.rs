@@ -37,6 +37,9 @@ pub(crate) const JSON: &str = "application/json";
 /// How often a request is repeated that the server asks to repeat.
 const MAX_RETRIES: usize = 10;
 
+/// The prefix of the paths of the past.
+pub(crate) const HISTORY_PATH: &str = "/tiphys/v1/history";
+
 /// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -71,6 +74,14 @@ impl Request {
     /// A GET.
     pub(crate) fn get(path: impl Into<String>) -> Request {
         Request::new(Method::GET, path)
+    }
+
+    /// The same, as it was at a revision or a time; as it is now if that is empty. Only this project's server has it.
+    pub(crate) fn at(self, at: &str) -> Request {
+        match at {
+            "" => self,
+            at => Request { path: format!("{HISTORY_PATH}{}", self.path), ..self }.query("at", at),
+        }
     }
 
     /// With a query parameter; an empty value is left out.

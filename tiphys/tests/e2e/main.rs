@@ -40,6 +40,7 @@ mod manager;
 #[path = "../../../store/tests/shared/members.rs"]
 mod members;
 mod node_faults;
+mod past;
 mod process;
 mod readme;
 mod scheduler;

@@ -140,5 +140,5 @@ async fn read_one(
     for (name, value) in &query.extra {
         request = request.query(name, value);
     }
-    get_named(context, request, namespace).await
+    get_named(context, request.at(&query.at), namespace).await
 }

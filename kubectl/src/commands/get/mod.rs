@@ -18,6 +18,12 @@ use crate::print::{PRINT, Printer};
 
 const FLAGS: &[Flag] = &[
     switch("all-namespaces", 'A', "List objects of all namespaces."),
+    text(
+        "at",
+        '\0',
+        "",
+        "The revision or the time (2026-01-31T12:00:00Z) of the objects; only servers of Tiphys keep old ones.",
+    ),
     typed("chunk-size", '\0', Kind::Int64, "500", "Objects in one response of the server; 0 for all at once."),
     text("field-selector", '\0', "", "Field selector, such as --field-selector key1=value1,key2=value2."),
     switch("ignore-not-found", '\0', "Objects that do not exist are no error."),
@@ -97,6 +103,10 @@ fn validate(context: &Context) -> Result<()> {
     }
     if flags.changed("label-columns") && output.starts_with("custom-columns") {
         return message(format!("--label-columns option cannot be used with {output} printer"));
+    }
+    let is_watching = flags.bool("watch") || flags.bool("watch-only") || flags.bool("live");
+    if !flags.str("at").is_empty() && (is_watching || !flags.str("subresource").is_empty()) {
+        return message("--at cannot be used with --watch, --watch-only, --live or --subresource");
     }
     if flags.bool("output-watch-events") && !flags.bool("watch") && !flags.bool("watch-only") {
         return message("--output-watch-events option can only be used with --watch or --watch-only");
