@@ -23,6 +23,21 @@ pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
         let (value, limit) = compare(&mut ours, &mut bares, plan.rounds, plan.round).await?;
         report.add(&BenchmarkResult { name, value, unit: "1/s", limit, goal: Goal::AtLeast(goal) });
     }
+    server.stop().await?;
+    causes(plan, report).await
+}
+
+/// Creates with the cause of each write stored, against the same without; both servers are new.
+async fn causes(plan: &Plan, report: &mut Report) -> Result<()> {
+    let flags = ["--controllers=-*", "--disable-scheduler", "--apiserver-arg=record-causes=false"];
+    let with = Server::api(&plan.data("create-with-causes")).await?;
+    let without = Server::api_with(&plan.data("create-without-causes"), &flags).await?;
+    let create = Template::post(CONFIG_MAPS, &config_map("cause", 1024));
+    let mut with = Side::open(&with, WRITERS, create.clone()).await?;
+    let mut without = Side::open(&without, WRITERS, create).await?;
+    let (value, limit) = compare(&mut with, &mut without, plan.rounds, plan.round).await?;
+    let name = "create 1 KiB ConfigMap with its cause";
+    report.add(&BenchmarkResult { name, value, unit: "1/s", limit, goal: Goal::AtLeast(0.97) });
     Ok(())
 }
 
