@@ -51,6 +51,9 @@ pub enum Error {
     Tls(#[from] rustls::Error),
     #[error("failed to open store")]
     Store(#[from] store::Error),
+    /// What is wrong with this machine or its data directory, and what to do.
+    #[error("{0}")]
+    Machine(String),
     #[error("this machine cannot be a node: {0}")]
     Node(String),
     #[error("failed to create the bootstrap objects: {0}")]

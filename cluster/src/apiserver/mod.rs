@@ -22,8 +22,8 @@ use crate::control_plane::addons;
 use crate::control_plane::{self, ControlPlane, Engine, Plan};
 use crate::error::{Error, Result};
 use crate::machine::address;
-use crate::machine::identity::open_data_dir;
 use crate::machine::lock::{Lock, lock_data_dir};
+use crate::machine::preflight::{self, Role};
 use crate::pki::cluster::ClusterPki;
 use crate::pki::credentials::{self, Credentials, CredentialsRefresher, LoadCredentials};
 use crate::pki::kubeconfig::Kubeconfigs;
@@ -91,7 +91,7 @@ pub(crate) fn followed(flags: &Flags) -> Result<Vec<reload::ReloadedFile>> {
 /// Locks the data directory. Servers that keep their objects in etcd may share one; None for all but the first.
 fn lock_own(flags: &Flags) -> Result<Option<Lock>> {
     let Some(dir) = &flags.data_dir else { return Ok(None) };
-    match lock_data_dir(&open_data_dir(dir)?) {
+    match lock_data_dir(&preflight::open_data_dir(dir, Role::Server)?) {
         Err(error @ Error::DataDirInUse { .. }) if !flags.etcd_servers.is_empty() => {
             tracing::info!(
                 reason = error.describe(),

@@ -33,7 +33,7 @@ impl Arguments {
 }
 
 /// The entries that tiphys creates in a data directory. Other files there are the user's.
-const ENTRIES: [&str; 19] = [
+const ENTRIES: [&str; 20] = [
     "bootstrap-kubelet.conf",
     "cluster-id",
     "cni",
@@ -51,6 +51,7 @@ const ENTRIES: [&str; 19] = [
     "servers.json",
     SNAPSHOTS,
     "store",
+    "version",
     "volumes",
     "lock",
 ];

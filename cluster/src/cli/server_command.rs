@@ -10,9 +10,9 @@ use super::{interrupted, runtime};
 use crate::control_plane::Pods;
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
-use crate::machine::identity::open_data_dir;
 use crate::machine::lock::{Lock, lock_data_dir};
 use crate::machine::network::{self, Claim, ClusterNetwork, Requested};
+use crate::machine::preflight::{self, Role};
 use crate::node::container_runtime::STATES;
 use crate::node::join_server::{self, ServerJoin};
 use crate::node::options;
@@ -121,8 +121,12 @@ pub(super) fn run(args: ServerArguments) -> Result<()> {
         tracing::info!(file = %file.display(), "using configuration file");
     }
     check(&args)?;
-    let data_dir = open_data_dir(&args.data_dir)?;
+    let data_dir = preflight::open_data_dir(&args.data_dir, Role::Server)?;
     let lock = lock_data_dir(&data_dir)?;
+    preflight::log_warnings(&data_dir);
+    if args.agent {
+        preflight::check_kernel()?;
+    }
     let runtime = runtime()?;
     let stops_pods = args.stop_pods;
     let result = runtime.block_on(async {

@@ -17,9 +17,9 @@ use super::{interrupted, runtime, say};
 use crate::control_plane::{ControlPlane, Pods};
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
-use crate::machine::identity::open_data_dir;
 use crate::machine::lock::{Lock, lock_data_dir};
 use crate::machine::network::{self, Claim, ClusterNetwork, Requested};
+use crate::machine::preflight::{self, Role};
 use crate::machine::run_state::RunState;
 use crate::node::container_runtime::STATES;
 use crate::node::options;
@@ -109,7 +109,7 @@ pub(crate) struct UpArguments {
 }
 
 pub(super) fn run(args: UpArguments) -> Result<()> {
-    let data_dir = open_data_dir(&args.instance.data_dir()?)?;
+    let data_dir = preflight::open_data_dir(&args.instance.data_dir()?, Role::Server)?;
     let detached = detach::is_background();
     if args.detach && !detached {
         // This process would report it only after the start.
@@ -124,6 +124,7 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
     RunState::remove(&data_dir);
     // In the background, standard error is the same file.
     logs::init_in(args.log_format, args.log_level, &data_dir, !detached)?;
+    preflight::log_warnings(&data_dir);
     if let Some(file) = &args.config {
         tracing::info!(file = %file.display(), "using configuration file");
     }
@@ -134,6 +135,9 @@ pub(super) fn run(args: UpArguments) -> Result<()> {
         return super::up_servers::run(args, &data_dir, &session);
     }
     let (pods, keeps_pods) = (pod_support(&args), args.keep_pods);
+    if pods == PodSupport::Run {
+        preflight::check_kernel().map_err(Error::suggest_disable_agent)?;
+    }
     let options = up_options(args, &data_dir, lock, &session, pods)?;
     let runtime = runtime()?;
     let result = runtime.block_on(run_cluster(options, &session, pods, keeps_pods));

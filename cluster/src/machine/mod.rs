@@ -12,4 +12,5 @@ pub(crate) mod loopback;
 pub(crate) mod network;
 pub(crate) mod pod_address;
 pub(crate) mod pods;
+pub(crate) mod preflight;
 pub(crate) mod run_state;

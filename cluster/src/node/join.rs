@@ -31,6 +31,7 @@ use crate::logs::{Format, Level};
 use crate::machine::files::write_private;
 use crate::machine::identity;
 use crate::machine::lock::{Lock, lock_data_dir};
+use crate::machine::preflight::{self as machine, Role};
 
 const MAPS: Resource = Resource::core("configmaps");
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -116,7 +117,11 @@ pub struct Arguments {
 
 /// Locks the node's data directory.
 pub fn lock(arguments: &Arguments) -> Result<Lock> {
-    lock_data_dir(&identity::open_data_dir(&arguments.data_dir)?)
+    let data_dir = machine::open_data_dir(&arguments.data_dir, Role::Agent)?;
+    let lock = lock_data_dir(&data_dir)?;
+    machine::log_warnings(&data_dir);
+    machine::check_kernel()?;
+    Ok(lock)
 }
 
 /// A machine that has joined: the flags and options of its kubelet, and the servers of the cluster.

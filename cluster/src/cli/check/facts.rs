@@ -3,13 +3,14 @@
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use cgroup::Hierarchies;
 use network::nft::Nft;
 
 use crate::error::{Error, Result};
+use crate::machine::preflight::directory::DirectoryFacts;
+use crate::machine::preflight::kernel::KernelFacts;
 
 /// The port of the kubelet.
 const KUBELET: u16 = 10250;
@@ -19,21 +20,12 @@ const SYNCS: usize = 9;
 /// What is known of a machine.
 pub(super) struct Facts {
     pub(super) is_root: bool,
-    pub(super) release: String,
-    pub(super) kernel: Option<(u32, u32)>,
-    /// The version of cgroups; None without any.
-    pub(super) cgroups: Option<&'static str>,
-    pub(super) controllers: Vec<String>,
-    pub(super) has_overlay: bool,
+    pub(super) kernel: KernelFacts,
+    pub(super) directory: DirectoryFacts,
     pub(super) nftables: std::result::Result<(), network::netlink::Error>,
     /// Available bytes.
     pub(super) memory: u64,
-    /// Free bytes of the disk.
-    pub(super) disk: u64,
-    pub(super) is_writable: bool,
     pub(super) sync: Option<Duration>,
-    /// Seconds since 1970.
-    pub(super) now: u64,
     pub(super) api_port: PortUse,
     pub(super) kubelet_port: PortUse,
     /// Processes of other kubelets.
@@ -51,23 +43,14 @@ pub(super) enum PortUse {
 
 impl Facts {
     pub(super) fn collect(data_dir: &Path, listen: SocketAddr) -> Result<Facts> {
-        let release = read("/proc/sys/kernel/osrelease");
-        let stat = rustix::fs::statvfs(data_dir).map_err(|error| Error::file(data_dir)(error.into()))?;
-        let sync = measure_sync(data_dir);
-        let (cgroups, controllers) = cgroups();
+        let data_dir = existing(data_dir);
         Ok(Facts {
             is_root: rustix::process::geteuid().is_root(),
-            kernel: version(&release),
-            release,
-            cgroups,
-            controllers,
-            has_overlay: read("/proc/filesystems").lines().any(|line| line.trim_end().ends_with("\toverlay")),
+            kernel: KernelFacts::collect(),
+            directory: DirectoryFacts::collect(&data_dir).map_err(|error| Error::file(&data_dir)(error.into()))?,
             nftables: Nft::open().map(drop),
             memory: available_memory(&read("/proc/meminfo")),
-            disk: stat.f_bavail * stat.f_frsize,
-            is_writable: sync.is_some(),
-            sync,
-            now: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
+            sync: measure_sync(&data_dir),
             api_port: port(listen),
             kubelet_port: port(SocketAddr::from((Ipv4Addr::UNSPECIFIED, KUBELET))),
             kubelets: kubelets(),
@@ -80,27 +63,15 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim_end().to_string()
 }
 
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(['.', '-', '+']).map(|part| part.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
-}
-
 fn available_memory(text: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-fn cgroups() -> (Option<&'static str>, Vec<String>) {
-    let Ok(hierarchies) = Hierarchies::detect() else { return (None, Vec::new()) };
-    if hierarchies.unified_only() {
-        let controllers = read("/sys/fs/cgroup/cgroup.controllers");
-        return (Some("version 2"), controllers.split_whitespace().map(str::to_string).collect());
-    }
-    let enabled = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        (words.last() == Some(&"1")).then(|| words[0].to_string())
-    };
-    (Some("version 1"), read("/proc/cgroups").lines().skip(1).filter_map(enabled).collect())
+/// The directory itself, or the next one above it that exists.
+fn existing(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_path_buf()
 }
 
 /// The median of some synced writes; None if the directory cannot be written to.
@@ -153,9 +124,6 @@ mod tests {
 
     #[test]
     fn files_of_the_kernel_are_read() {
-        assert_eq!(version("6.1.0-18-amd64"), Some((6, 1)));
-        assert_eq!(version("5.15+"), Some((5, 15)));
-        assert_eq!(version("unknown"), None);
         assert_eq!(available_memory("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), 2 << 20);
         assert_eq!(available_memory(""), 0);
     }
@@ -171,6 +139,7 @@ mod tests {
         assert!(measure_sync(dir.path()).is_some());
         assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 0, "nothing is left");
         assert!(measure_sync(&dir.path().join("none")).is_none());
+        assert_eq!(existing(&dir.path().join("none/data")), dir.path());
         fs::write(dir.path().join("10-flannel.conflist"), "").expect("a file");
         fs::write(dir.path().join("README"), "").expect("a file");
         assert_eq!(configurations(dir.path()), ["10-flannel.conflist"]);

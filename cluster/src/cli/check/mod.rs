@@ -11,6 +11,7 @@ use api::{Tree, tree};
 use super::table::aligned;
 use super::{Output, say};
 use crate::error::{Error, Result};
+use crate::machine::preflight::{Finding, Verdict, finding};
 use facts::{Facts, PortUse};
 
 /// The arguments of `tiphys check`.
@@ -26,31 +27,8 @@ pub(super) struct CheckArguments {
     output: Output,
 }
 
-/// How a check ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Ok,
-    /// It works, with a restriction.
-    Warning,
-    Failed,
-}
-
-/// The result of one check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Finding {
-    what: &'static str,
-    verdict: Verdict,
-    detail: String,
-}
-
-/// Linux 5.4 has all system calls that the runtime needs.
-const OLDEST_KERNEL: (u32, u32) = (5, 4);
-const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 const SLOW_SYNC: Duration = Duration::from_millis(20);
-const LITTLE_DISK: u64 = 2 << 30;
 const LITTLE_MEMORY: u64 = 512 << 20;
-/// Certificates created by a clock before this one would be invalid for others: 2025-01-01.
-const EARLIEST: u64 = 1_735_689_600;
 
 /// Shows the findings; fails if a cluster could not run here.
 pub(super) fn run(arguments: &CheckArguments) -> Result<()> {
@@ -91,63 +69,24 @@ fn table(findings: &[Finding]) -> Vec<String> {
 
 /// All checks, in the order of a start.
 fn judge(facts: &Facts) -> Vec<Finding> {
-    vec![
-        user(facts),
-        kernel(facts),
-        cgroups(facts),
-        file_systems(facts),
-        nftables(facts),
-        memory(facts),
-        disk(facts),
+    let mut findings = vec![user(facts)];
+    findings.extend(facts.kernel.judge());
+    findings.extend([nftables(facts), memory(facts)]);
+    findings.extend(facts.directory.judge(None));
+    findings.extend([
         sync(facts),
-        clock(facts),
         port("API server port", &facts.api_port),
         port("kubelet port", &facts.kubelet_port),
         foreign(facts),
         networks(facts),
-    ]
-}
-
-fn finding(what: &'static str, verdict: Verdict, detail: impl Into<String>) -> Finding {
-    Finding { what, verdict, detail: detail.into() }
+    ]);
+    findings
 }
 
 fn user(facts: &Facts) -> Finding {
     match facts.is_root {
         true => finding("user", Verdict::Ok, "root"),
         false => finding("user", Verdict::Warning, "not root: only the API, controllers and fake nodes can run"),
-    }
-}
-
-fn kernel(facts: &Facts) -> Finding {
-    let (major, minor) = OLDEST_KERNEL;
-    match facts.kernel {
-        Some(version) if version >= OLDEST_KERNEL => finding("kernel", Verdict::Ok, facts.release.as_str()),
-        Some(_) => {
-            let why = format!("{}: {major}.{minor} or newer is required", facts.release);
-            finding("kernel", Verdict::Failed, why)
-        }
-        None => finding("kernel", Verdict::Warning, format!("{:?} is not a known version", facts.release)),
-    }
-}
-
-fn cgroups(facts: &Facts) -> Finding {
-    let missing: Vec<&str> =
-        CONTROLLERS.into_iter().filter(|name| !facts.controllers.iter().any(|found| found == name)).collect();
-    match (&facts.cgroups, missing.is_empty()) {
-        (None, _) => finding("cgroups", Verdict::Failed, "no cgroup file system is mounted at /sys/fs/cgroup"),
-        (Some(version), true) => finding("cgroups", Verdict::Ok, format!("{version}, with {}", CONTROLLERS.join(", "))),
-        (Some(version), false) => {
-            let why = format!("{version}, without {}: limits of pods cannot be applied", missing.join(", "));
-            finding("cgroups", Verdict::Failed, why)
-        }
-    }
-}
-
-fn file_systems(facts: &Facts) -> Finding {
-    match facts.has_overlay {
-        true => finding("overlay", Verdict::Ok, "overlay file systems are supported"),
-        false => finding("overlay", Verdict::Failed, "load the kernel module: `modprobe overlay`"),
     }
 }
 
@@ -170,30 +109,12 @@ fn memory(facts: &Facts) -> Finding {
     }
 }
 
-fn disk(facts: &Facts) -> Finding {
-    let shown = format!("{} MiB free", facts.disk >> 20);
-    match (facts.is_writable, facts.disk < LITTLE_DISK) {
-        (false, _) => finding("disk", Verdict::Failed, "the directory cannot be written to"),
-        (true, true) => {
-            finding("disk", Verdict::Warning, format!("{shown}: pods are evicted when less than 1 GiB is left"))
-        }
-        (true, false) => finding("disk", Verdict::Ok, shown),
-    }
-}
-
 fn sync(facts: &Facts) -> Finding {
     let Some(sync) = facts.sync else { return finding("disk sync", Verdict::Warning, "not measured") };
     let shown = format!("{:.1} ms for an fsync", sync.as_secs_f64() * 1000.0);
     match sync > SLOW_SYNC {
         true => finding("disk sync", Verdict::Warning, format!("{shown}: each write waits as long")),
         false => finding("disk sync", Verdict::Ok, shown),
-    }
-}
-
-fn clock(facts: &Facts) -> Finding {
-    match facts.now < EARLIEST {
-        true => finding("clock", Verdict::Failed, "it is set to a time before 2025: certificates would be invalid"),
-        false => finding("clock", Verdict::Ok, "plausible"),
     }
 }
 
@@ -231,6 +152,7 @@ fn networks(facts: &Facts) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::preflight::{directory, kernel};
 
     fn refused() -> network::netlink::Error {
         network::netlink::Error::new("opening nftables", std::io::ErrorKind::PermissionDenied)
@@ -240,17 +162,11 @@ mod tests {
         let address = SocketAddr::from(([127, 0, 0, 1], 6443));
         Facts {
             is_root: true,
-            release: "6.1.0-18-amd64".to_string(),
-            kernel: Some((6, 1)),
-            cgroups: Some("version 2"),
-            controllers: CONTROLLERS.map(str::to_string).to_vec(),
-            has_overlay: true,
+            kernel: kernel::tests::suitable(),
+            directory: directory::tests::suitable(),
             nftables: Ok(()),
             memory: 4 << 30,
-            disk: 50 << 30,
-            is_writable: true,
             sync: Some(Duration::from_millis(1)),
-            now: EARLIEST + 1,
             api_port: PortUse::Free(address),
             kubelet_port: PortUse::Free(address),
             kubelets: Vec::new(),
@@ -278,16 +194,14 @@ mod tests {
             assert!(wrong[0].detail.contains(want), "{wrong:?}");
         };
         check(|facts| facts.is_root = false, "user", Verdict::Warning, "not root");
-        check(|facts| facts.kernel = Some((4, 19)), "kernel", Verdict::Failed, "5.4 or newer");
-        check(|facts| facts.cgroups = None, "cgroups", Verdict::Failed, "/sys/fs/cgroup");
-        check(|facts| facts.controllers.retain(|name| name != "pids"), "cgroups", Verdict::Failed, "without pids");
-        check(|facts| facts.has_overlay = false, "overlay", Verdict::Failed, "modprobe overlay");
+        check(|facts| facts.kernel.version = Some((4, 19)), "kernel", Verdict::Failed, "5.4 or newer");
+        check(|facts| facts.kernel.cgroups = None, "cgroups", Verdict::Failed, "/sys/fs/cgroup");
+        let no_pids = |facts: &mut Facts| facts.kernel.controllers.retain(|name| name != "pids");
+        check(no_pids, "cgroups", Verdict::Failed, "without pids");
+        check(|facts| facts.kernel.has_overlay = false, "overlay", Verdict::Failed, "modprobe overlay");
         check(|facts| facts.nftables = Err(refused()), "nftables", Verdict::Warning, "iptables");
         check(|facts| facts.memory = 1 << 20, "memory", Verdict::Warning, "1 MiB available");
-        check(|facts| facts.disk = 1 << 30, "disk", Verdict::Warning, "1024 MiB free");
-        check(|facts| facts.is_writable = false, "disk", Verdict::Failed, "cannot be written");
         check(|facts| facts.sync = Some(Duration::from_millis(50)), "disk sync", Verdict::Warning, "50.0 ms");
-        check(|facts| facts.now = 0, "clock", Verdict::Failed, "before 2025");
         let taken = |facts: &mut Facts| facts.api_port = PortUse::Taken(SocketAddr::from(([0, 0, 0, 0], 6443)));
         check(taken, "API server port", Verdict::Failed, "0.0.0.0:6443 is in use");
         check(|facts| facts.kubelets = vec![7], "other kubelets", Verdict::Warning, "pid 7");
