@@ -13,6 +13,7 @@ use server::outbound::callout::{self, kubeconfig};
 use super::accounts::{Account, TokenFile};
 use super::follow::FileFollower;
 use crate::error::{Error, Result};
+use crate::machine::instance;
 
 /// A server, and the transports to it.
 #[derive(Clone)]
@@ -142,14 +143,15 @@ impl Remote {
     }
 }
 
-/// The flag, the variable of kubectl, the file that `up` writes, or the default of kubectl.
+/// The flag, the variable of kubectl, the file of the cluster that variables select or of `./data`, or kubectl's default.
 pub(crate) fn find_kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
     let named = flag.map(Path::to_path_buf).or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
     if let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) {
         return Ok(named);
     }
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"));
-    let known = [Some(PathBuf::from("./data/kubeconfig")), home];
+    let selected = instance::selected_data_dir()?;
+    let known = [Some(selected.unwrap_or_else(|| "./data".into()).join("kubeconfig")), home];
     let found = known.into_iter().flatten().find(|path| path.exists());
     found.ok_or_else(|| {
         let why = "no kubeconfig found in $KUBECONFIG, ./data/kubeconfig or ~/.kube/config: use --kubeconfig FILE; \

@@ -85,6 +85,16 @@ impl Directories {
     }
 }
 
+/// The data directory of the cluster that `TIPHYS_DATA_DIR` or `TIPHYS_NAME` selects, for commands that talk to a cluster.
+pub(crate) fn selected_data_dir() -> Result<Option<PathBuf>> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    match (variable("TIPHYS_DATA_DIR"), variable("TIPHYS_NAME")) {
+        (Some(directory), _) => Ok(Some(directory.into())),
+        (None, Some(name)) => Directories::of_user().data_dir(&name).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
 /// A cluster that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunningInstance {

@@ -1,4 +1,4 @@
-//! The settings of `up`, `server` and `agent`. Each is a flag, an environment variable and a key of the configuration
+//! The settings of `up`, `server` and `agent`, and the variables that select a cluster for every command. Each is a flag, an environment variable and a key of the configuration
 //! file, in this order of precedence. Variables and keys become flags, so that clap alone knows what is valid.
 
 mod commands;
@@ -15,9 +15,14 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 pub(super) use commands::{ConfigArguments, run};
 
 use crate::error::{Error, Result};
+use crate::machine::instance::Directories;
 
 /// The commands with settings.
 pub(super) const COMMANDS: [&str; 3] = ["up", "server", "agent"];
+/// The flags that select a cluster, which are variables for every command that has them.
+const SELECTORS: [&str; 2] = ["name", "data-dir"];
+/// Commands with a directory that is also that of a cluster with a name.
+const NAMED_BY_VARIABLE: [&str; 2] = ["store", "check"];
 /// The flag that names the file.
 const CONFIG: &str = "config";
 /// Flags that are about one call of the command.
@@ -53,6 +58,8 @@ struct Setting {
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     settings: Vec<Setting>,
+    /// How many words are before the settings, if not the program and its command.
+    words_before: Option<usize>,
 }
 
 /// Reads the settings that belong to the arguments.
@@ -62,22 +69,20 @@ pub(super) fn collect(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Settings> {
     let name = arguments.get(1).map(String::as_str).unwrap_or_default();
-    let Some(command) = COMMANDS.contains(&name).then(|| built(root, name)).flatten() else {
-        return Ok(Settings::default());
-    };
     // The flags of a simulated host are those that `up` has chosen for it.
     if variable(hosts::init::HOST_VARIABLE).is_some() {
         return Ok(Settings::default());
     }
+    let Some(command) = built(root, name) else { return Ok(Settings::default()) };
     // What is wrong with the arguments is reported when they are parsed with all settings.
     let parsed = root.clone().ignore_errors(true).try_get_matches_from(arguments);
     let Ok(Some(given)) = parsed.map(|matches| matches.subcommand_matches(name).cloned()) else {
         return Ok(Settings::default());
     };
-    if given.subcommand_name().is_some() {
-        return Ok(Settings::default());
+    if !COMMANDS.contains(&name) || given.subcommand_name().is_some() {
+        return select(&command, &given, arguments, &variable);
     }
-    let variables = of_variables(&command, &variable)?;
+    let variables = of_variables(flags(&command), &variable)?;
     let path = given.get_one::<PathBuf>(CONFIG).cloned();
     let path = path.or_else(|| variable(&variable_name(CONFIG)).map(PathBuf::from));
     let of_file = path.map(|path| file::read(&path, &command)).transpose()?.unwrap_or_default();
@@ -88,7 +93,47 @@ pub(super) fn collect(
             settings.push(setting);
         }
     }
-    Ok(Settings { settings })
+    Ok(Settings { settings, words_before: None })
+}
+
+/// The cluster that variables select for a command, unless its flags select one.
+fn select(
+    command: &Command,
+    given: &ArgMatches,
+    arguments: &[String],
+    variable: &impl Fn(&str) -> Option<String>,
+) -> Result<Settings> {
+    let (mut levels, mut words_before) = (vec![(command, given)], 2);
+    while let Some((name, matches)) = levels.last().and_then(|(_, matches)| matches.subcommand()) {
+        let Some(command) = levels.last().and_then(|(command, _)| command.find_subcommand(name)) else { break };
+        levels.push((command, matches));
+    }
+    let has_selector = |command: &Command| flag(command, "data-dir").is_some();
+    let Some(depth) = levels.iter().position(|(command, _)| has_selector(command)) else {
+        return Ok(Settings::default());
+    };
+    if levels.iter().any(|(command, matches)| SELECTORS.iter().any(|key| is_given(command, matches, key))) {
+        return Ok(Settings::default());
+    }
+    for (command, _) in &levels[1..=depth] {
+        let rest = arguments.iter().skip(words_before);
+        words_before += 1 + rest.take_while(|word| *word != command.get_name()).count();
+    }
+    let selectors = SELECTORS.iter().filter_map(|key| flag(levels[depth].0, key));
+    let mut settings = of_variables(selectors, variable)?;
+    if settings.is_empty() && NAMED_BY_VARIABLE.contains(&command.get_name()) {
+        settings.extend(directory_of_name(variable)?);
+    }
+    Ok(Settings { settings, words_before: Some(words_before) })
+}
+
+/// The directory of the cluster that a variable names, for a command without `--name`.
+fn directory_of_name(variable: &impl Fn(&str) -> Option<String>) -> Result<Option<Setting>> {
+    let source = variable_name("name");
+    let Some(name) = variable(&source).filter(|name| !name.is_empty()) else { return Ok(None) };
+    let directory = Directories::of_user().data_dir(&name)?;
+    let words = vec![format!("--data-dir={}", directory.display())];
+    Ok(Some(Setting { key: "data-dir".to_string(), words, source: Source::Variable(source) }))
 }
 
 /// A command with all of its flags.
@@ -137,9 +182,12 @@ fn variable_name(key: &str) -> String {
     format!("TIPHYS_{}", key.replace('-', "_").to_ascii_uppercase())
 }
 
-fn of_variables(command: &Command, variable: &impl Fn(&str) -> Option<String>) -> Result<Vec<Setting>> {
+fn of_variables<'a>(
+    flags: impl Iterator<Item = &'a Arg>,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> Result<Vec<Setting>> {
     let (mut settings, mut errors) = (Vec::new(), Vec::new());
-    for arg in flags(command) {
+    for arg in flags {
         let Some(key) = arg.get_long() else { continue };
         let name = variable_name(key);
         let Some(value) = variable(&name).filter(|value| !value.is_empty()) else { continue };
@@ -160,7 +208,7 @@ fn of_variables(command: &Command, variable: &impl Fn(&str) -> Option<String>) -
 impl Settings {
     /// The arguments with the settings as further flags.
     pub(super) fn applied(&self, arguments: &[String]) -> Vec<String> {
-        let (start, rest) = arguments.split_at(arguments.len().min(2));
+        let (start, rest) = arguments.split_at(arguments.len().min(self.words_before.unwrap_or(2)));
         let words = self.settings.iter().flat_map(|setting| &setting.words);
         start.iter().chain(words).chain(rest).cloned().collect()
     }
@@ -279,5 +327,41 @@ mod tests {
         let of_host = [("TIPHYS_SIMULATED_HOST", "1"), ("TIPHYS_NODE_NAME", "a")];
         check("tiphys agent --server https://a", &of_host, "", Ok("tiphys agent --server https://a"));
         check("tiphys agent reset --force", &[("TIPHYS_TOKEN", "a")], "", Ok("tiphys agent reset --force"));
+    }
+
+    #[test]
+    fn variables_select_the_cluster_of_every_command() {
+        let check = |line: &str, want: Result<&str, &str>| {
+            let variables = [("TIPHYS_NAME", "dev"), ("TIPHYS_LOG_LEVEL", "info")];
+            check(line, &variables, "", want);
+        };
+        for command in ["down", "status", "logs dns", "reset --force", "certs rotate --all", "node list"] {
+            let (name, rest) = command.split_once(' ').unwrap_or((command, ""));
+            let want = format!("tiphys {name} --name=dev {rest}");
+            check(&format!("tiphys {command}"), Ok(want.trim_end()));
+        }
+        check("tiphys down --name a", Ok("tiphys down --name a"));
+        check("tiphys down --data-dir /a", Ok("tiphys down --data-dir /a"));
+        check("tiphys node list --name a", Ok("tiphys node list --name a"));
+        check("tiphys list", Ok("tiphys list"));
+        let directory = Directories::of_user().data_dir("dev").expect("a name");
+        let want = format!("tiphys store verify --data-dir={} a", directory.display());
+        check("tiphys store verify a", Ok(&want));
+        check("tiphys kube-apiserver --v=2", Ok("tiphys kube-apiserver --v=2"));
+    }
+
+    #[test]
+    fn variables_select_the_directory_of_every_command() {
+        let check = |line: &str, want: &str| check(line, &[("TIPHYS_DATA_DIR", "/d")], "", Ok(want));
+        check("tiphys reset --force", "tiphys reset --data-dir=/d --force");
+        check("tiphys agent reset --force", "tiphys agent --data-dir=/d reset --force");
+        check("tiphys token create --print-join-command", "tiphys token create --data-dir=/d --print-join-command");
+        check("tiphys check", "tiphys check --data-dir=/d");
+        check("tiphys store status", "tiphys store status --data-dir=/d");
+        check("tiphys store status --etcd-servers http://a", "tiphys store status --etcd-servers http://a");
+        check("tiphys down --name a", "tiphys down --name a");
+        let both = [("TIPHYS_NAME", "dev"), ("TIPHYS_DATA_DIR", "/d")];
+        let why = "$TIPHYS_NAME: name: the argument '--name <NAME>' cannot be used with '--data-dir <DIR>'";
+        super::tests::check("tiphys down", &both, "", Err(why));
     }
 }
