@@ -2,14 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use ::network::cidr::IpNet;
 
 use super::session::Session;
 use crate::machine::address;
 use crate::machine::network::ClusterNetwork;
-use crate::machine::run_state::{RunState, store_bytes};
 use crate::pki::kubeconfig::MergedKubeconfig;
 
 /// Whether pods can be run, and why not.
@@ -47,25 +46,25 @@ impl Ready<'_> {
             }
             None => text.push_str(&format!("\n  export KUBECONFIG={}\n", self.session.kubeconfigs.own.display())),
         }
-        self.pods.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));
+        text.push_str(&self.suggestions());
         text.push_str(self.pods.hint());
         let stop = self.session.stop();
         format!("{text}\n{stop} stops it; its data stays in {}", self.data_dir.display())
     }
 
-    /// What other commands have to know about this process.
-    pub(super) fn state(&self, name: &str) -> RunState {
-        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        RunState {
-            name: name.to_string(),
-            pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").to_string(),
-            started: i64::try_from(seconds).unwrap_or(i64::MAX),
-            took_ms: i64::try_from(self.took.as_millis()).unwrap_or(i64::MAX),
-            address: SocketAddr::new(address::reachable(self.address.ip()), self.address.port()),
-            kubeconfig: self.session.kubeconfigs.own.clone(),
-            store_bytes: store_bytes(self.data_dir),
+    /// Three things to try, each with its commands, which are below each other so that they can be copied at once.
+    fn suggestions(&self) -> String {
+        let program = program();
+        let status = format!("TIPHYS status{}", self.session.selector);
+        let mut text = "\nThree things to try:\n".to_string();
+        let all = self.pods.suggestions().into_iter().chain([("How the cluster is:", vec![status.as_str()])]);
+        for (number, (what, commands)) in (1..).zip(all) {
+            text.push_str(&format!("{number}. {what}\n"));
+            for command in commands {
+                text.push_str(&format!("     {}\n", command.replace("TIPHYS", &program)));
+            }
         }
+        text
     }
 }
 
@@ -93,25 +92,62 @@ impl PodSupport {
         }
     }
 
-    /// Commands to try next, depending on what the cluster supports.
-    fn commands(self) -> &'static [&'static str] {
-        const CREATE: &str = "kubectl create deployment hello --image=tiphys.local/hello";
+    /// What to try, and its commands, with TIPHYS for this program.
+    fn suggestions(self) -> [(&'static str, Vec<&'static str>); 2] {
+        const GET_PODS: &str = "TIPHYS kubectl get pods --output wide";
+        const WAIT: &str = "TIPHYS kubectl wait --for=condition=Available deployment/hello";
         match self {
-            PodSupport::Run => &[
-                "kubectl create deployment hello --image=tiphys.local/hello --replicas=3",
-                "kubectl expose deployment hello --port=80 --target-port=8080",
-                "kubectl wait --for=condition=Available deployment/hello",
-                "curl http://$(kubectl get service hello -o jsonpath={.spec.clusterIP})",
-                "kubectl get pods,services,endpointslices",
+            PodSupport::Run => [
+                (
+                    "An application that answers behind a service:",
+                    vec![
+                        "TIPHYS kubectl create deployment hello --image=tiphys.local/hello --replicas=3",
+                        "TIPHYS kubectl expose deployment hello --port=80 --target-port=8080",
+                        WAIT,
+                        // The rules of the service follow its endpoints a moment later.
+                        "curl --silent --show-error --retry 5 --retry-connrefused http://$(TIPHYS kubectl get service hello \
+                         -o jsonpath={.spec.clusterIP})",
+                    ],
+                ),
+                (
+                    "Pods that are replaced when they are deleted:",
+                    vec![
+                        "TIPHYS kubectl delete pods --selector=app=hello",
+                        "TIPHYS kubectl wait --for=condition=Ready pods --selector=app=hello",
+                        GET_PODS,
+                    ],
+                ),
             ],
-            PodSupport::Off { fake_nodes: true } | PodSupport::NeedRoot { fake_nodes: true } => {
-                &[CREATE, "kubectl get pods --output wide"]
-            }
-            PodSupport::Off { fake_nodes: false } | PodSupport::NeedRoot { fake_nodes: false } => &[
-                "kubectl create configmap greeting --from-literal=text=hello",
-                "kubectl get configmap greeting --output yaml",
+            PodSupport::Off { fake_nodes: true } | PodSupport::NeedRoot { fake_nodes: true } => [
+                (
+                    "Pods that fake nodes simulate:",
+                    vec!["TIPHYS kubectl create deployment hello --image=tiphys.local/hello --replicas=3", WAIT],
+                ),
+                ("Where the pods run:", vec![GET_PODS]),
+            ],
+            PodSupport::Off { fake_nodes: false } | PodSupport::NeedRoot { fake_nodes: false } => [
+                (
+                    "An object of the API:",
+                    vec![
+                        "TIPHYS kubectl create configmap greeting --from-literal=text=hello",
+                        "TIPHYS kubectl get configmap greeting --output yaml",
+                    ],
+                ),
+                ("What the API knows:", vec!["TIPHYS kubectl api-resources"]),
             ],
         }
+    }
+}
+
+/// How this program is called: by its name if the shell finds it, otherwise by its path.
+fn program() -> String {
+    let Ok(own) = std::env::current_exe() else { return "tiphys".to_string() };
+    let directories = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        std::env::split_paths(&directories).map(|directory| directory.join("tiphys")).find(|file| file.is_file());
+    match found.and_then(|file| std::fs::canonicalize(file).ok()) == std::fs::canonicalize(&own).ok() {
+        true => "tiphys".to_string(),
+        false => own.display().to_string(),
     }
 }
 
@@ -153,7 +189,7 @@ mod tests {
             "127.0.0.1:6443",
             PodSupport::Run,
             &[" at https://127.0.0.1:6443\n", "deployment hello", "10.42.0.0/16, services of 10.96.0.0/16\n"],
-            &["Other", "root"],
+            &["Other", "needs root"],
         );
         check(
             "0.0.0.0:6443",

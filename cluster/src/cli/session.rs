@@ -1,15 +1,18 @@
 //! The process of a cluster as its user sees it: its name, the kubeconfigs, and where its output goes.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use super::instance::InstanceArguments;
 use super::ready::Ready;
 use super::{detach, say};
 use crate::error::Result;
+use crate::machine::address;
 use crate::machine::identity::cluster_id;
 use crate::machine::instance::{Directories, context};
 use crate::machine::lock::Lock;
-use crate::machine::run_state::RunState;
+use crate::machine::run_state::{RunState, store_bytes};
 use crate::node::container_runtime::STATES;
 use crate::pki::kubeconfig::{Kubeconfigs, MergedKubeconfig};
 
@@ -17,6 +20,8 @@ use crate::pki::kubeconfig::{Kubeconfigs, MergedKubeconfig};
 pub(super) struct Session {
     name: String,
     data_dir: PathBuf,
+    /// The flag that selects this cluster for other commands.
+    pub(super) selector: String,
     /// The command that stops a cluster in the background.
     stop_command: Option<String>,
     pub(super) kubeconfigs: Kubeconfigs,
@@ -40,6 +45,7 @@ impl Session {
         let own = kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
         Ok(Session {
             stop_command: is_background.then(|| format!("tiphys down{}", instance.flag())),
+            selector: instance.flag(),
             name,
             data_dir: data_dir.to_path_buf(),
             kubeconfigs: Kubeconfigs { own, merged },
@@ -57,9 +63,25 @@ impl Session {
         self.stop_command.as_ref().map_or_else(|| "ctrl-c".to_string(), |command| format!("`{command}`"))
     }
 
+    /// Writes what other commands have to know about this process.
+    pub(super) fn write_state(&self, address: SocketAddr, took: Duration) -> Result<()> {
+        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let state = RunState {
+            name: self.name.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            started: i64::try_from(seconds).unwrap_or(i64::MAX),
+            took_ms: i64::try_from(took.as_millis()).unwrap_or(i64::MAX),
+            address: SocketAddr::new(address::reachable(address.ip()), address.port()),
+            kubeconfig: self.kubeconfigs.own.clone(),
+            store_bytes: store_bytes(&self.data_dir),
+        };
+        state.write(&self.data_dir)
+    }
+
     /// Shows that the cluster is ready; further output of a cluster in the background has no reader.
     pub(super) fn show(&self, ready: &Ready<'_>) -> Result<()> {
-        ready.state(&self.name).write(&self.data_dir)?;
+        self.write_state(ready.address, ready.took)?;
         say(&ready.text());
         if self.stop_command.is_some() {
             detach::end_output();

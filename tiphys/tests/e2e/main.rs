@@ -41,6 +41,7 @@ mod manager;
 mod members;
 mod node_faults;
 mod past;
+mod preflight;
 mod process;
 mod readme;
 mod scheduler;

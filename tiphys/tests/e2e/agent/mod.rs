@@ -8,6 +8,7 @@ mod control_plane;
 mod extension;
 mod families;
 mod faults;
+mod first_steps;
 mod helm;
 mod in_cluster;
 mod join_mistakes;
