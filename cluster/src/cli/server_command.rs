@@ -3,9 +3,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use stdx::cidr::IpNet;
 
+use super::instance::InstanceArguments;
+use super::session::Session;
 use super::{interrupted, runtime};
 use crate::control_plane::Pods;
 use crate::error::{Error, Result};
@@ -13,13 +16,13 @@ use crate::logs::{self, Format, Level};
 use crate::machine::lock::{Lock, lock_data_dir};
 use crate::machine::network::{self, Claim, ClusterNetwork, Requested};
 use crate::machine::preflight::{self, Role};
+use crate::machine::run_state::RunState;
 use crate::node::container_runtime::STATES;
 use crate::node::join_server::{self, ServerJoin};
 use crate::node::options;
 use crate::node::pod_network::{self, NetworkBackend, PodNetwork};
 use crate::node::services::Component;
 use crate::pki::bundle::{ServerSettings, StoreSettings};
-use crate::pki::kubeconfig::Kubeconfigs;
 use crate::up::arguments::ComponentArguments;
 use crate::up::{self, Up};
 
@@ -116,17 +119,21 @@ pub(crate) struct ServerArguments {
 }
 
 pub(super) fn run(args: ServerArguments) -> Result<()> {
-    logs::init(args.log_format, args.log_level);
-    if let Some(file) = &args.config {
-        tracing::info!(file = %file.display(), "using configuration file");
-    }
+    let began = Instant::now();
     check(&args)?;
     let data_dir = preflight::open_data_dir(&args.data_dir, Role::Server)?;
     let lock = lock_data_dir(&data_dir)?;
+    RunState::remove(&data_dir);
+    logs::init_in(args.log_format, args.log_level, &data_dir, true)?;
+    if let Some(file) = &args.config {
+        tracing::info!(file = %file.display(), "using configuration file");
+    }
     preflight::log_warnings(&data_dir);
     if args.agent {
         preflight::check_kernel()?;
     }
+    let instance = InstanceArguments::of(args.data_dir.clone());
+    let session = Session::open(&instance, &data_dir, args.kubeconfig.clone(), false, false)?;
     let runtime = runtime()?;
     let stops_pods = args.stop_pods;
     let result = runtime.block_on(async {
@@ -135,13 +142,14 @@ pub(super) fn run(args: ServerArguments) -> Result<()> {
             () = interrupted() => return Ok(()),
             joined = join(&args, &data_dir) => joined?,
         };
-        let options = options(args, &data_dir, lock, joined)?;
+        let options = options(args, &data_dir, lock, &session, joined)?;
         let starting = Box::pin(up::up(options, &|step| tracing::info!(step, "starting")));
         let running = tokio::select! {
             biased;
             () = interrupted() => return Ok(()),
             started = starting => started?.control_plane,
         };
+        session.write_state(running.address, began.elapsed())?;
         interrupted().await;
         tracing::info!("stopping");
         let report = kubelet::pod::stop::StopObserver { started: &|_| {}, stopped: &|_| {} };
@@ -205,7 +213,7 @@ async fn join(args: &ServerArguments, data_dir: &Path) -> Result<Joined> {
     Ok(Joined { settings, has_joined: true })
 }
 
-fn options(args: ServerArguments, data_dir: &Path, lock: Lock, joined: Joined) -> Result<Up> {
+fn options(args: ServerArguments, data_dir: &Path, lock: Lock, session: &Session, joined: Joined) -> Result<Up> {
     let Joined { settings, has_joined } = joined;
     let store = store(&args, settings.store);
     let listen = SocketAddr::new(args.bind_address, args.port);
@@ -245,7 +253,7 @@ fn options(args: ServerArguments, data_dir: &Path, lock: Lock, joined: Joined) -
         data_dir: data_dir.to_path_buf(),
         lock: Some(lock),
         listen,
-        kubeconfig: Kubeconfigs::own(args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"))),
+        kubeconfig: session.kubeconfigs.clone(),
         tls_sans: args.tls_sans,
         controllers: args.controllers,
         manager: args.components.manager()?,

@@ -115,6 +115,36 @@ fn logs_are_kept_and_selected_by_component() {
     follows(&home.data("dev"));
 }
 
+/// A server that a service manager would start.
+struct ServerProcess(std::process::Child);
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn servers_have_a_status_and_logs() {
+    let home = Home::new();
+    let data_dir = home.0.path().join("server");
+    let mut server = Command::new(BINARY);
+    server.args(["server", "--bind-address", "127.0.0.1", "--port", "0", "--data-dir"]).arg(&data_dir);
+    server.env("TIPHYS_HOME", home.0.path()).stderr(std::process::Stdio::null());
+    let mut server = ServerProcess(server.spawn().expect("the binary starts"));
+    let of_server = ["--data-dir", data_dir.to_str().expect("text")];
+    let deadline = std::time::Duration::from_secs(60);
+    stdx::wait::until("its state", deadline, || data_dir.join("run.json").exists());
+    let status = home.run(&[&["status"], &of_server[..]].concat());
+    assert!(status.contains("runs since") && status.contains("✓ scheduler"), "{status}");
+    assert!(home.run(&[&["logs"], &of_server[..]].concat()).contains("serving"));
+    assert!(is_listed(&home.run(&["list"]), "tiphys", "running"));
+    assert!(home.run(&[&["down"], &of_server[..]].concat()).ends_with("stopped\n"));
+    assert!(server.0.wait().expect("it is our child").success());
+    assert!(home.fail(&[&["status"], &of_server[..]].concat()).contains("is not running"));
+}
+
 #[test]
 fn machines_are_checked() {
     let home = Home::new();
