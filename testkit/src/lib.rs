@@ -185,6 +185,7 @@ async fn try_boot(
         scheduler: None,
         cluster_ca: None,
         proxy: Some(own.proxy()),
+        manifests: None,
         fake_nodes: 0,
         agent: None,
         lock: None,

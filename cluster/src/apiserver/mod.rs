@@ -244,6 +244,7 @@ pub(crate) fn plan(
         cluster_ca: None,
         proxy,
         snapshots: flags.snapshots.check(flags.data_dir.as_deref().filter(|_| flags.etcd_servers.is_empty()))?,
+        manifests: None,
         fake_nodes: 0,
         agent: None,
         lock: None,

@@ -52,10 +52,11 @@ impl Candidate {
     }
 }
 
-/// Runs a component whenever this process holds the lease with its name. `agent` is the user of the election.
+/// Runs a component whenever this process holds the lease with its name. The user of the election is in `groups`.
 pub(super) fn campaign<R: Running>(
     clients: &LocalClients,
     name: &'static str,
+    groups: &[&str],
     metrics: Metrics,
     start: Start<R>,
 ) -> (Candidate, Arc<Slot<R>>) {
@@ -63,7 +64,7 @@ pub(super) fn campaign<R: Running>(
     let (stop, stopped) = watch::channel(false);
     let fence = Fence::default();
     let work = ElectedWork {
-        election: election(clients, name, metrics, fence.clone()),
+        election: election(clients, name, groups, metrics, fence.clone()),
         clients: LocalClients { fence: Some(fence), ..clients.clone() },
         name,
         start,
@@ -72,10 +73,10 @@ pub(super) fn campaign<R: Running>(
     (Candidate { stop, task: tokio::spawn(work.run(stopped)) }, slot)
 }
 
-fn election(clients: &LocalClients, name: &'static str, metrics: Metrics, fence: Fence) -> Election {
+fn election(clients: &LocalClients, name: &'static str, groups: &[&str], metrics: Metrics, fence: Fence) -> Election {
     let random = Random::seeded(Random::fresh_seed());
     let identity = format!("{}_{:016x}{:016x}", clients.host, random.next(), random.next());
-    let client = clients.client(name, format!("system:{name}"), &[]);
+    let client = clients.client(name, format!("system:{name}"), groups);
     let events = Events::start(clients.clock.clone(), metrics.clone());
     Election {
         lock: Lock { namespace: NAMESPACE.to_string(), name: name.to_string(), identity },

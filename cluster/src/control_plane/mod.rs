@@ -4,6 +4,7 @@ pub mod addons;
 mod elected;
 pub mod extenders;
 pub mod in_process;
+pub(crate) mod manifests;
 mod parts;
 pub mod schedulers;
 mod server_endpoints;
@@ -60,6 +61,8 @@ pub struct Plan {
     pub proxy: Option<ReadIdentity>,
     /// Scheduled snapshots of the store.
     pub snapshots: Option<Snapshots>,
+    /// The data directory whose manifests are applied; None without add-ons.
+    pub manifests: Option<PathBuf>,
     /// The number of fake nodes.
     pub fake_nodes: u32,
     /// The options of this machine's kubelet; None if it runs elsewhere.
@@ -102,6 +105,7 @@ pub struct ControlPlane {
     controllers: Option<ControllersPart>,
     scheduler: Option<SchedulerPart>,
     endpoints: Option<ServerEndpoints>,
+    manifests: Option<manifests::Manifests>,
     fake_nodes: Option<fakenode::FakeNodes>,
     agent: Option<node::start::KubeletHandle>,
     /// The lock of the data directory, if this process writes there.
@@ -153,6 +157,9 @@ impl ControlPlane {
         // Clients turn to other servers before this one closes their connections.
         if let Some(endpoints) = self.endpoints {
             endpoints.stop().await;
+        }
+        if let Some(manifests) = self.manifests {
+            manifests.stop().await;
         }
         if let Some(scheduler) = self.scheduler {
             scheduler.stop().await;
@@ -219,6 +226,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
     watch_health(&server, controllers.as_ref(), scheduler.as_ref());
     explain_scheduling(&server, scheduler.as_ref(), plan.proxy);
     let endpoints = server.registry.storage.is_shared.then(|| ServerEndpoints::start(&server));
+    let manifests = plan.manifests.map(|data_dir| manifests::Manifests::start(&server, &data_dir, &metrics));
     // Nodes last: their controllers and the scheduler are running.
     let fake_nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     let agent = match plan.agent {
@@ -236,6 +244,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<ControlPla
         controllers,
         scheduler,
         endpoints,
+        manifests,
         fake_nodes,
         agent,
         lock,

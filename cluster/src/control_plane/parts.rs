@@ -60,7 +60,7 @@ impl ControllersPart {
         if !is_shared {
             return Ok(Part::Always(start(&clients)?));
         }
-        let (candidate, slot) = campaign(&clients, CONTROLLERS_LEASE, of_election, Box::new(start));
+        let (candidate, slot) = campaign(&clients, CONTROLLERS_LEASE, &[], of_election, Box::new(start));
         Ok(Part::Elected(candidate, slot))
     }
 
@@ -102,7 +102,7 @@ impl SchedulerPart {
             false => SchedulerPart::Always(start(&clients)?),
             true => {
                 let start = Box::new(move |clients: &LocalClients| Ok(Mutex::new(Some(start(clients)?))));
-                let (candidate, slot) = campaign(&clients, SCHEDULER_LEASE, metrics, start);
+                let (candidate, slot) = campaign(&clients, SCHEDULER_LEASE, &[], metrics, start);
                 SchedulerPart::Elected(candidate, slot)
             }
         };

@@ -14,3 +14,4 @@ pub(crate) mod pod_address;
 pub(crate) mod pods;
 pub(crate) mod preflight;
 pub(crate) mod run_state;
+pub(crate) mod trust;

@@ -174,6 +174,7 @@ fn cluster_plan(options: &mut Up, pki: &ClusterPki, current: &Credentials, servi
         controllers: Some(Controllers { chosen: options.controllers.clone(), options: controllers }),
         scheduler: options.scheduler.take(),
         cluster_ca: is_shared.then(|| current.admin.as_ref().map(|(ca, _)| ca.certificate.clone())).flatten(),
+        manifests: Some(options.data_dir.clone()),
         fake_nodes: options.fake_nodes,
         agent: options.agent.take(),
         lock: options.lock.take(),

@@ -35,6 +35,7 @@ mod kubectl;
 mod kubectl_diff;
 mod layers;
 mod manager;
+mod manifests;
 // The tests of the store use more of it.
 #[allow(dead_code)]
 #[path = "../../../store/tests/shared/members.rs"]

@@ -9,11 +9,13 @@ use client::{Client, Resource};
 use super::{Certificate, Check, Pods, Status};
 use crate::cli::certs;
 use crate::component::remote::Remote;
+use crate::control_plane::manifests::inventory;
 use crate::error::{Error, Result};
 use crate::machine::lock;
 use crate::machine::run_state::{self, RunState};
 
 const COMPONENTS: Resource = Resource::core("componentstatuses");
+const MAPS: Resource = Resource::core("configmaps");
 const NODES: Resource = Resource::core("nodes");
 const PODS: Resource = Resource::core("pods");
 /// Pods beyond this number are not examined.
@@ -64,6 +66,10 @@ async fn examine(process: &RunState, status: &mut Status) -> Result<()> {
     let client = Remote::read("tiphys", "kubeconfig", &process.kubeconfig)?.client();
     status.components = list(&client, COMPONENTS, "").await?.iter().map(component).collect();
     status.nodes = list(&client, NODES, "").await?.iter().map(node).collect();
+    let selected = format!("labelSelector={}", inventory::LABEL);
+    let maps = client.list(MAPS, inventory::NAMESPACE, &selected).await;
+    let maps = maps.map_err(|error| Error::Response(error.message()))?;
+    status.manifests = maps.list("items").iter().map(manifest).collect();
     status.pods = summarize(&list(&client, PODS, MAX_PODS).await?);
     Ok(())
 }
@@ -94,6 +100,13 @@ fn node(object: &Tree) -> Check {
         (false, None) => "its kubelet has not reported yet".to_string(),
     };
     Check { name: object.str("metadata.name").to_string(), is_healthy, detail }
+}
+
+/// A file of the data directory, and what of it could not be applied.
+fn manifest(map: &Tree) -> Check {
+    let data = map.map("data");
+    let (name, detail) = (data.str("file").to_string(), data.str("error").to_string());
+    Check { name, is_healthy: detail.is_empty(), detail }
 }
 
 fn summarize(pods: &[Tree]) -> Pods {

@@ -34,6 +34,8 @@ struct Status {
     store_bytes: i64,
     components: Vec<Check>,
     nodes: Vec<Check>,
+    /// The manifests of the data directory.
+    manifests: Vec<Check>,
     pods: Pods,
     certificates: Vec<Certificate>,
     /// Why the cluster could not be examined.
@@ -72,7 +74,7 @@ impl Status {
     fn is_healthy(&self) -> bool {
         self.process.is_some()
             && self.unreachable.is_none()
-            && self.components.iter().chain(&self.nodes).all(|check| check.is_healthy)
+            && self.components.iter().chain(&self.nodes).chain(&self.manifests).all(|check| check.is_healthy)
             && self.pods.problems.is_empty()
             && self.expiring().next().is_none()
     }
@@ -114,6 +116,7 @@ impl Status {
             "store" => tree! { "bytes" => self.store_bytes },
             "components" => checks(&self.components),
             "nodes" => checks(&self.nodes),
+            "manifests" => checks(&self.manifests),
             "pods" => tree! {
                 "total" => i64::try_from(self.pods.total).unwrap_or(i64::MAX),
                 "ready" => i64::try_from(self.pods.ready).unwrap_or(i64::MAX),
@@ -209,6 +212,7 @@ mod tests {
         check(|status| status.unreachable = Some("connection refused".to_string()));
         check(|status| status.components[0].is_healthy = false);
         check(|status| status.nodes[0].is_healthy = false);
+        check(|status| status.manifests = vec![Check { is_healthy: false, ..status.nodes[0].clone() }]);
         check(|status| status.pods.problems.push(status.nodes[0].clone()));
         check(|status| status.certificates[0].days_left = 3);
     }

@@ -21,7 +21,9 @@ pub(super) fn text(status: &Status, colours: bool) -> String {
     if let Some(why) = &status.unreachable {
         lines.push(format!("  {}the API server does not respond: {why}", mark(false, colours)));
     }
-    for (title, checks) in [("components", &status.components), ("nodes", &status.nodes)] {
+    for (title, checks) in
+        [("components", &status.components), ("nodes", &status.nodes), ("manifests", &status.manifests)]
+    {
         if !checks.is_empty() {
             lines.push(title.to_string());
             lines.extend(checked(checks, colours));
