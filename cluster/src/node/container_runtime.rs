@@ -9,6 +9,7 @@ use network::cni::builtin::{ClusterPods, Names};
 use runtime::images::Images;
 use runtime::service::{NetworkOptions, Service};
 
+use super::image_files;
 use crate::error::{Error, Result};
 use crate::machine::identity;
 use crate::machine::pods::{self, PodsError};
@@ -50,6 +51,17 @@ const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 const CNI_EXTENSIONS: [&str; 3] = ["conf", "conflist", "json"];
 
 impl BuiltinRuntime {
+    /// The images of a directory of the runtime.
+    fn images(&self, root: &Path) -> Result<Images> {
+        Images::open(&root.join("images"), Default::default())
+            .map_err(|error| Error::Node(format!("failed to open the image store: {}", error.chain())))
+    }
+
+    /// Imports the archives of the data directory.
+    pub(super) async fn import_images(&self) -> Result<()> {
+        image_files::import_all(&self.data_dir, |root| self.images(root)).await
+    }
+
     /// Persistent data is in the data directory; the state of running pods is found by the ID of the cluster.
     fn options(&self) -> Result<runtime::service::Options> {
         let data_dir = identity::open_data_dir(&self.data_dir)?;
@@ -106,8 +118,7 @@ pub(crate) async fn open(choice: RuntimeChoice) -> Result<OpenRuntime> {
         }
         RuntimeChoice::Builtin(embedded) => {
             let options = embedded.options()?;
-            let images = Images::open(&options.root.join("images"), Default::default())
-                .map_err(|error| Error::Node(format!("failed to open the image store: {}", error.chain())))?;
+            let images = embedded.images(&options.root)?;
             let state = options.state.clone();
             let service = Service::open(options, images).await;
             let service = Arc::new(service.map_err(|error| Error::Node(error.to_string()))?);

@@ -5,6 +5,7 @@ pub mod bootstrap;
 pub(crate) mod container_runtime;
 pub mod flags;
 pub mod host;
+mod image_files;
 pub mod join;
 pub mod join_objects;
 pub(crate) mod join_server;

@@ -115,6 +115,9 @@ pub async fn start(client: Client, options: Options) -> Result<KubeletHandle> {
     if let RuntimeChoice::Builtin(embedded) = &choice {
         host_state.write(&identity::open_data_dir(&embedded.data_dir)?)?;
     }
+    if let RuntimeChoice::Builtin(builtin) = &choice {
+        builtin.import_images().await?;
+    }
     let opened = open(choice).await?;
     let mut runtime = opened.runtime.clone();
     if let Some(socket) = &config.image_endpoint {

@@ -10,6 +10,7 @@ mod families;
 mod faults;
 mod first_steps;
 mod helm;
+mod image_files;
 mod in_cluster;
 mod join_mistakes;
 mod joins;
