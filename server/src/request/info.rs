@@ -31,7 +31,8 @@ impl RequestInfo {
     /// Parses the path of a request.
     pub fn parse(method: &Method, path: &str, query: &Query) -> RequestInfo {
         // The past of an object is authorized as a read of the object.
-        if let Some(of) = path.strip_prefix(HISTORY) {
+        // Only a path of the API has a past: a prefix that is repeated must not recurse.
+        if let Some(of) = path.strip_prefix(HISTORY).filter(|of| of.starts_with("api")) {
             let info = RequestInfo::parse(method, &format!("/{of}"), &Query::default());
             return RequestInfo { path: path.to_string(), ..info };
         }
@@ -159,6 +160,7 @@ mod tests {
             ("GET", "/tiphys/v1/history/apis/apps/v1/namespaces/a/deployments/b", "get apps v1 a deployments b "),
             ("GET", "/tiphys/v1/history/api/v1/secrets", "list  v1  secrets  "),
             ("GET", "/tiphys/v1/history/healthz", "get      "),
+            ("GET", "/tiphys/v1/history/tiphys/v1/history/api/v1/secrets", "get      "),
         ];
         for (method, path, want) in cases {
             let method: Method = method.parse().expect("a method");
