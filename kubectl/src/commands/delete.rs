@@ -181,7 +181,10 @@ async fn delete_all(
                 print(context, plan, &info)?;
                 deleted.push(Deletion { info, uid });
             }
-            Err(error) if ignores_missing && error.is_not_found() => {}
+            // It is waited for like the others, as upstream does.
+            Err(error) if ignores_missing && error.is_not_found() => {
+                deleted.push(Deletion { info, uid: String::new() });
+            }
             Err(error) if info.source.is_empty() => errors.push(error),
             Err(error) => {
                 errors.push(error.with_context(&format!("error when deleting {}", api::field::go_quote(&info.source))));

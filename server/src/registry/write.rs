@@ -25,8 +25,10 @@ use crate::storage::cache::Item;
 use crate::storage::fence;
 use crate::storage::resource::{Resource, fill_hole};
 use crate::storage::store_status;
+pub(crate) use meta::finished;
 use meta::{
-    begin_create, dedup_owners, generate_name, keep_deletion, keep_system_metadata, name_timeout, wipe_system_fields,
+    begin_create, check_depth, dedup_owners, generate_name, keep_deletion, keep_system_metadata, name_timeout,
+    wipe_system_fields,
 };
 
 /// The context of a write: user, resource and namespace.
@@ -486,22 +488,4 @@ enum ReplaceResult {
     Done(Outcome),
     /// Another write was faster.
     Lost,
-}
-
-/// Whether an object that is being deleted has no finalizers and no grace period left.
-pub(crate) fn finished(object: &Tree) -> bool {
-    let meta = object.at("metadata");
-    meta.has("deletionTimestamp")
-        && meta.list("finalizers").is_empty()
-        && meta.int("deletionGracePeriodSeconds").is_none_or(|seconds| seconds == 0)
-        && object.list("spec.finalizers").is_empty()
-}
-
-/// An object that is deeper than decoders accept could not be read again. Managed fields are deeper than the object
-/// that they describe, so the decoders' own limit does not suffice.
-fn check_depth(object: &Tree) -> Result<(), Status> {
-    match object.exceeds_depth(api::tree::MAX_DEPTH) {
-        true => Err(Status::bad_request("the object with its managed fields is nested too deeply: exceeded max depth")),
-        false => Ok(()),
-    }
 }

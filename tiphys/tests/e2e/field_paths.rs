@@ -107,11 +107,7 @@ const EXCEPTIONS: &[Exception] = &[
         paths: &["components.schemas", "requestBody.content"],
         files: &["kubectl/src/commands/explain.rs", "openapi/tests", "testkit/tests/custom_resources"],
     },
-    Exception {
-        reason: "resources of metrics.k8s.io",
-        paths: &["usage.cpu", "usage.memory"],
-        files: &["kubectl/src/commands/top.rs"],
-    },
+    Exception { reason: "resources of metrics.k8s.io", paths: &["usage"], files: &["kubectl/src/commands/top.rs"] },
     Exception {
         reason: "the output of `kubectl version`",
         paths: &["serverVersion.gitVersion"],

@@ -107,3 +107,21 @@ pub(crate) fn keep_deletion(object: &mut Tree, old: &Tree) {
         meta.set_default("deletionGracePeriodSeconds", old.at("deletionGracePeriodSeconds").clone());
     }
 }
+
+/// Whether an object that is being deleted has no finalizers and no grace period left.
+pub(crate) fn finished(object: &Tree) -> bool {
+    let meta = object.at("metadata");
+    meta.has("deletionTimestamp")
+        && meta.list("finalizers").is_empty()
+        && meta.int("deletionGracePeriodSeconds").is_none_or(|seconds| seconds == 0)
+        && object.list("spec.finalizers").is_empty()
+}
+
+/// An object that is deeper than decoders accept could not be read again. Managed fields are deeper than the object
+/// that they describe, so the decoders' own limit does not suffice.
+pub(super) fn check_depth(object: &Tree) -> Result<(), Status> {
+    match object.exceeds_depth(api::tree::MAX_DEPTH) {
+        true => Err(Status::bad_request("the object with its managed fields is nested too deeply: exceeded max depth")),
+        false => Ok(()),
+    }
+}
