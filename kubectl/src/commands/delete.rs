@@ -116,7 +116,7 @@ fn plan(context: &Context) -> Result<Plan> {
         propagation: propagation(context)?,
         grace_period: (grace >= 0).then_some(grace),
         is_forced: grace == 0,
-        waits: flags.bool("wait") && dry_run == DryRun::None && !(force && !flags.changed("wait") && grace == 0),
+        waits: flags.bool("wait") && dry_run == DryRun::None,
     })
 }
 

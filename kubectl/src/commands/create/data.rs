@@ -269,7 +269,7 @@ fn tls(context: &Context) -> Result<Tree> {
     }
     let read = |path: &str| match std::fs::read(path) {
         Ok(bytes) => Ok(bytes),
-        Err(error) => message(format!("open {path}: {}", io_text(&error))),
+        Err(error) => message(format!("Cannot read file {path}, open {path}: {}", io_text(&error))),
     };
     let (certificate, key) = (read(flags.str("cert"))?, read(flags.str("key"))?);
     if let Err(error) = http_client::Identity::pem(&certificate, &key) {
