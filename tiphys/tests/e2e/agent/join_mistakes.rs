@@ -14,6 +14,7 @@ use crate::support::BINARY;
 const TOKEN: &str = "abcdef.0123456789abcdef";
 /// Less than an agent waits for the first signature of a cluster: no case may take that long.
 const DEADLINE: Duration = Duration::from_secs(50);
+const SIXTY_DAYS: i64 = 60 * 86_400;
 const TWENTY_YEARS: i64 = 20 * 365 * 86_400;
 
 /// What a user types after `tiphys agent`, and what must be printed.
@@ -85,7 +86,8 @@ fn mistakes_are_explained() {
             ..right
         },
         Mistake { what: "a clock that is ahead", clock: TWENTY_YEARS, wanted: wrong_time, ..right },
-        Mistake { what: "a clock that is behind", clock: -TWENTY_YEARS, wanted: wrong_time, ..right },
+        Mistake { what: "a clock that is behind", clock: -SIXTY_DAYS, wanted: wrong_time, ..right },
+        Mistake { what: "a clock that was never set", clock: -TWENTY_YEARS, wanted: &["in the past: set it"], ..right },
         Mistake {
             what: "a name that is taken",
             name: "taken",
