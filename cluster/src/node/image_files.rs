@@ -123,7 +123,7 @@ mod tests {
         let id = images.get("a.local/a:1").expect("the image").id.clone();
         let marker = fs::read_to_string(data.join("runtime/imported/a.tar")).expect("a marker");
         assert!(marker.contains(&id), "{marker}");
-        assert!(!data.join("runtime/imported/b.tar").exists(), "it is tried again");
+        assert!(!data.join("runtime/imported/b.tar").exists(), "a damaged archive is imported at the next start again");
         // Images that were removed are imported again.
         images.remove("a.local/a:1").await.expect("a removal");
         assert!(images.get("a.local/a:1").is_none());
