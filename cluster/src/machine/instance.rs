@@ -65,6 +65,8 @@ impl Directories {
     /// Announces that the cluster of a data directory runs, until the lock is dropped.
     pub(crate) fn announce(&self, id: &str, name: &str, data_dir: &Path) -> Result<Lock> {
         create_private(&self.running)?;
+        // Removes what killed processes have left, so that it does not grow until a user lists the clusters.
+        let _ = self.running();
         lock::lock_claim(&self.running.join(id), data_dir, name)
     }
 
