@@ -275,7 +275,7 @@ async fn causes_have_keys_of_their_own_that_expire() {
     is(3, gone, "deleted", "Deleted");
     let limited = store.versions(of(2)).await.unwrap();
     assert_eq!((limited.versions, limited.is_limited), (found.versions[2..].to_vec(), true));
-    // Nobody else sees these keys: neither ranges nor the sink.
+    // These keys are seen by neither ranges nor the sink.
     assert_eq!(store.range(everything()).await.unwrap().entries.len(), 1);
     assert!(sink.events().iter().all(|event| event.key.starts_with("/a")));
     let then = store.past_range(Range { revision: second, ..everything() }).await.unwrap();

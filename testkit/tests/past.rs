@@ -151,7 +151,7 @@ async fn only_readers_see_the_past(kept: Storage) {
     let code =
         async |user: &str, path: String| client.raw("GET", &path, &[("impersonate-user", user)], Vec::new()).await.code;
     for (user, versions, object, list) in
-        [("nobody", 403, 403, 403), ("getter", 200, 200, 403), ("lister", 403, 403, 200)]
+        [("stranger", 403, 403, 403), ("getter", 200, 200, 403), ("lister", 403, 403, 200)]
     {
         assert_eq!(code(user, format!("{HISTORY}{maps}/a")).await, versions, "{user}");
         assert_eq!(code(user, format!("{HISTORY}{maps}/a?at={then}")).await, object, "{user}");

@@ -132,9 +132,9 @@ fn confirm(context: &Context, label: &str) -> Result<()> {
     }
     context.print(&format!("Restore {label}? [y/N] "))?;
     context.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    match answer.trim() {
+    let mut reply = String::new();
+    std::io::stdin().lock().read_line(&mut reply)?;
+    match reply.trim() {
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(Error::Command { message: format!("{label} is not changed"), code: 1 }),
     }

@@ -65,7 +65,7 @@ fn mistakes_are_explained() {
             wanted: &["--token: the bootstrap token \"abcdef\" was not of the form", "token create"],
             ..right
         },
-        Mistake { what: "an unknown token", token: "nobody.0123456789abcdef", wanted: unknown, ..right },
+        Mistake { what: "an unknown token", token: "absent.0123456789abcdef", wanted: unknown, ..right },
         Mistake { what: "an expired token", token: "fedcba.0123456789abcdef", wanted: unknown, ..right },
         Mistake {
             what: "a wrong secret",
